@@ -1,0 +1,1 @@
+"""What it costs: allocation, rating, statements. Imports ledger, never ingest."""

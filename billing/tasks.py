@@ -1,0 +1,1 @@
+"""Celery tasks of billing: translate a message into one service call."""

@@ -1,0 +1,1 @@
+"""How facts get in: events, adapters, collectors. Imports ledger, never billing."""

@@ -1,0 +1,1 @@
+"""Celery tasks of ingest: translate a message into one service call."""

@@ -1,0 +1,80 @@
+"""Reads settings from environment variables; docs/configuration.md lists them all in one table."""
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+TRUE_WORDS = {"1", "true", "yes", "on"}
+FALSE_WORDS = {"0", "false", "no", "off"}
+
+
+def env_text(name: str, default: str = "") -> str:
+    return os.environ.get(name, "").strip() or default
+
+
+def env_flag(name: str, default: bool) -> bool:
+    word = env_text(name).lower()
+    if not word:
+        return default
+    if word in TRUE_WORDS | FALSE_WORDS:
+        return word in TRUE_WORDS
+    raise ImproperlyConfigured(f"{name} must be 1 or 0, not {word!r}.")
+
+
+def env_integer(name: str, default: int) -> int:
+    text = env_text(name)
+    try:
+        return int(text) if text else default
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} must be a whole number, not {text!r}.") from None
+
+
+def env_list(name: str, default: list[str]) -> list[str]:
+    items = [item.strip() for item in env_text(name).split(",")]
+    return [item for item in items if item] or default
+
+
+def stored_secret(path: Path) -> str:
+    """Return the random text kept in `path`, made on first use and readable by its owner only."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    if not path.exists():
+        draft.touch(mode=0o600)
+        draft.write_text(secrets.token_urlsafe(48))
+        # link() refuses to replace: of two processes that start together, both read the first one's key.
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+        draft.unlink()
+    return path.read_text().strip()
+
+
+def database_from_url(url: str) -> dict[str, Any]:
+    """Turn `postgres://user:password@host:port/name?option=value` into an entry of DATABASES.
+
+    Options after the question mark go to libpq as they are (`sslmode`, `connect_timeout`, a socket `host`).
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in {"postgres", "postgresql"}:
+        raise ImproperlyConfigured("DATABASE_URL must start with postgres:// or postgresql://.")
+    name = unquote(parts.path.lstrip("/"))
+    if not name:
+        raise ImproperlyConfigured("DATABASE_URL names no database: postgres://user@host:5432/NAME.")
+    try:
+        port = parts.port
+    except ValueError:
+        raise ImproperlyConfigured("DATABASE_URL has a port that is no number.") from None
+    options = dict(parse_qsl(parts.query))
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": name,
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": options.pop("host", "") or unquote(parts.hostname or ""),
+        "PORT": str(port or ""),
+        "OPTIONS": options,
+    }

@@ -1,0 +1,218 @@
+"""Django settings, all from environment variables (docs/configuration.md lists them)."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from ledger.config.environment import (
+    database_from_url,
+    env_flag,
+    env_integer,
+    env_list,
+    env_text,
+    stored_secret,
+)
+
+BASE_DIR = Path(__file__).resolve().parent.parent.parent
+VAR_DIR = Path(env_text("LEDGER_VAR") or BASE_DIR / "var").absolute()
+
+# --- Security ---------------------------------------------------------------------------------------
+
+DEBUG = env_flag("LEDGER_DEBUG", False)
+# Debug said to be off means production. Left unsaid, this is somebody's own machine: the key is then a
+# random one kept in var/, so that nothing has to be configured and nothing guessable signs a session.
+IS_PRODUCTION = not DEBUG and env_text("LEDGER_DEBUG") != ""
+SECRET_KEY = env_text("LEDGER_SECRET_KEY")
+if not SECRET_KEY:
+    if IS_PRODUCTION:
+        raise ImproperlyConfigured(
+            "LEDGER_SECRET_KEY is not set and debug is off: set it to a long random text."
+        )
+    SECRET_KEY = stored_secret(VAR_DIR / "secret_key")
+
+ALLOWED_HOSTS = env_list("LEDGER_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env_list("LEDGER_CSRF_TRUSTED_ORIGINS", [])
+SERVES_HTTPS = env_flag("LEDGER_HTTPS", IS_PRODUCTION)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = SERVES_HTTPS
+SECURE_REDIRECT_EXEMPT = [r"^healthz/$"]
+SECURE_HSTS_SECONDS = env_integer("LEDGER_HSTS_SECONDS", 0) if SERVES_HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE_HSTS_SECONDS > 0
+if env_flag("LEDGER_BEHIND_PROXY", False):
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+SECURE_REFERRER_POLICY = "same-origin"
+SESSION_COOKIE_HTTPONLY = True
+X_FRAME_OPTIONS = "DENY"
+
+# --- Applications -----------------------------------------------------------------------------------
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_htmx",
+    "ledger",
+    "billing",
+    "ingest",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "ledger.middleware.ContentSecurityPolicyMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "ledger.config.urls"
+WSGI_APPLICATION = "ledger.config.wsgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.template.context_processors.i18n",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+AUTH_USER_MODEL = "ledger.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "/login/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/login/"
+
+# --- Database ---------------------------------------------------------------------------------------
+
+DATABASE_URL = env_text("DATABASE_URL")
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": database_from_url(DATABASE_URL)
+    if DATABASE_URL
+    # The embedded server is found, or started, when the first connection is made and not before.
+    else {"ENGINE": "ledger.embedded.backend", "NAME": "ledger", "OPTIONS": {}}
+}
+DATABASES["default"]["CONN_MAX_AGE"] = 60
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# --- Celery -----------------------------------------------------------------------------------------
+
+BROKER_URL = env_text("BROKER_URL")  # empty: the embedded Valkey in var/
+if BROKER_URL:
+    CELERY_BROKER_URL = BROKER_URL
+CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TIMEZONE = "UTC"
+CELERY_TASK_IGNORE_RESULT = True
+# A batch is the unit of work and booking it is safe to repeat: acknowledge after the work, not before.
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+# A request must get its answer while the broker is down: give up soon, beat picks the batch up later.
+CELERY_BROKER_CONNECTION_TIMEOUT = 2
+CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_step": 0.2}
+if BROKER_URL.startswith(("amqp", "pyamqp")):
+    # Quorum queues survive the loss of a node; they cannot use a global prefetch limit nor per-message
+    # expiry, hence the detection and the delayed delivery that Celery brings for them.
+    CELERY_TASK_DEFAULT_QUEUE = "ledger"
+    CELERY_TASK_DEFAULT_QUEUE_TYPE = "quorum"
+    CELERY_TASK_DEFAULT_EXCHANGE_TYPE = "topic"
+    CELERY_WORKER_DETECT_QUORUM_QUEUES = True
+    CELERY_BROKER_NATIVE_DELAYED_DELIVERY_QUEUE_TYPE = "quorum"
+    CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {"confirm_publish": True, "connect_timeout": 2}
+else:
+    CELERY_TASK_DEFAULT_QUEUE = "ledger"
+    CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 2, "socket_timeout": 10}
+CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {}
+
+# --- Languages, time, static files ------------------------------------------------------------------
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "/static/"
+STATIC_ROOT = Path(env_text("LEDGER_STATIC_ROOT") or VAR_DIR / "static").absolute()
+
+
+def _package_dir(package: str) -> Path:
+    """Where a package lies, without the cost of importing it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ImproperlyConfigured(f"The package {package} is not installed; run `make install`.")
+    return Path(spec.submodule_search_locations[0])
+
+
+# plotly.min.js comes with the Python package: nothing is fetched from another host, nothing is vendored.
+STATICFILES_DIRS = [("plotly", _package_dir("plotly") / "package_data")]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
+}
+# Serves straight from the packages, so that a first run needs no collectstatic.
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+
+# --- REST API ---------------------------------------------------------------------------------------
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "COERCE_DECIMAL_TO_STRING": True,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "GPU chargeback and preemption ledger",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+
+# --- Mail and logging -------------------------------------------------------------------------------
+
+EMAIL_BACKEND = env_text("LEDGER_EMAIL_BACKEND", "django.core.mail.backends.console.EmailBackend")
+DEFAULT_FROM_EMAIL = env_text("LEDGER_FROM_EMAIL", "ledger@localhost")
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": env_text("LEDGER_LOG_LEVEL", "WARNING").upper()},
+}
