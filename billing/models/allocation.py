@@ -1,0 +1,138 @@
+"""Whose GPU time it was, per slot: derived from facts, recomputed by the day, never edited (domain.md 4, 5)."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+
+from ledger.models import Account, Holder, Pool, Purpose, ServiceClass
+
+
+class PoolSlot(models.Model):
+    """One slot of one pool: what the pool had and where all of it went. The conservation law is a constraint."""
+
+    pk = models.CompositePrimaryKey("pool", "starts_at")
+    pool = models.ForeignKey(Pool, models.PROTECT, related_name="+", db_index=False)
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+    capacity_gpu_us = models.BigIntegerField()
+    reserved_used_gpu_us = models.BigIntegerField()
+    on_demand_gpu_us = models.BigIntegerField()
+    borrowed_gpu_us = models.BigIntegerField()
+    reserved_idle_gpu_us = models.BigIntegerField()
+    undelivered_gpu_us = models.BigIntegerField()
+    unreserved_idle_gpu_us = models.BigIntegerField()
+    over_reserved_gpu_us = models.BigIntegerField()
+    excess_gpu_us = models.BigIntegerField()
+    oversold_gpu_us = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                name="pool_slot_conserves_capacity",
+                condition=Q(
+                    capacity_gpu_us=F("reserved_used_gpu_us")
+                    + F("on_demand_gpu_us")
+                    + F("borrowed_gpu_us")
+                    + F("reserved_idle_gpu_us")
+                    + F("undelivered_gpu_us")
+                    + F("unreserved_idle_gpu_us")
+                    - F("over_reserved_gpu_us")
+                ),
+            ),
+        ]
+        indexes = [models.Index(fields=["starts_at"], name="pool_slot_when")]
+
+
+class Allocation(models.Model):
+    """One slot, one holder, one payer: the holder's categories, as charged to `account`.
+
+    A tenant's own time: holder = the tenant, account = its account. A shared service's occupied time is divided:
+    one row per tenant served, and rows with `service_idle` for the owner. `lent`, `reserved_idle`, `undelivered`
+    and `oversold` of a service belong to its owner. `lent_waiting_gpu_us` is the part of lent up to the owner's own
+    waiting work, which is credited in full. Rows of holder `unattributed` are on the suspense account.
+    """
+
+    pk = models.CompositePrimaryKey(
+        "pool", "starts_at", "holder", "account", "service_class", "purpose", "service_idle"
+    )
+    pool = models.ForeignKey(Pool, models.PROTECT, related_name="+", db_index=False)
+    starts_at = models.DateTimeField()
+    holder = models.ForeignKey(Holder, models.PROTECT, related_name="+", db_index=False)
+    account = models.ForeignKey(Account, models.PROTECT, related_name="+", db_index=False)
+    service_class = models.SmallIntegerField(choices=ServiceClass.choices, default=ServiceClass.NONE)
+    purpose = models.SmallIntegerField(choices=Purpose.choices, default=Purpose.NONE)
+    service_idle = models.BooleanField(default=False)
+    reserved_used_gpu_us = models.BigIntegerField(default=0)
+    on_demand_gpu_us = models.BigIntegerField(default=0)
+    borrowed_gpu_us = models.BigIntegerField(default=0)
+    excess_gpu_us = models.BigIntegerField(default=0)
+    lent_gpu_us = models.BigIntegerField(default=0)
+    lent_waiting_gpu_us = models.BigIntegerField(default=0)
+    reserved_idle_gpu_us = models.BigIntegerField(default=0)
+    undelivered_gpu_us = models.BigIntegerField(default=0)
+    oversold_gpu_us = models.BigIntegerField(default=0)
+    measured_gpu_us = models.BigIntegerField(
+        default=0, help_text="what the requests served measured (services)"
+    )
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["account", "starts_at"], name="allocation_of_account"),
+            models.Index(fields=["starts_at"], name="allocation_when"),
+        ]
+
+
+class LendingDay(models.Model):
+    """Whose idle reservation ran whose burst: per pool and segment (a UTC day of the month, cut at price changes)."""
+
+    pk = models.CompositePrimaryKey("pool", "starts_at", "lender", "borrower")
+    pool = models.ForeignKey(Pool, models.PROTECT, related_name="+", db_index=False)
+    starts_at = models.DateTimeField()
+    lender = models.ForeignKey(Holder, models.PROTECT, related_name="+", db_index=False)
+    borrower = models.ForeignKey(Holder, models.PROTECT, related_name="+", db_index=False)
+    gpu_us = models.BigIntegerField()
+
+    class Meta:
+        indexes = [models.Index(fields=["starts_at"], name="lending_when")]
+
+
+class WorkloadDay(models.Model):
+    """A workload's share of its holder's categories, per UTC day of the month: the drill-down below a line."""
+
+    pk = models.CompositePrimaryKey("pool", "starts_at", "holder", "workload", "attempt")
+    pool = models.ForeignKey(Pool, models.PROTECT, related_name="+", db_index=False)
+    starts_at = models.DateTimeField()
+    holder = models.ForeignKey(Holder, models.PROTECT, related_name="+", db_index=False)
+    workload = models.TextField(db_collation="C")
+    attempt = models.IntegerField(default=1)
+    name = models.TextField(blank=True)
+    user = models.TextField(blank=True)
+    labels = models.JSONField(null=True)
+    service_class = models.SmallIntegerField(choices=ServiceClass.choices, default=ServiceClass.NONE)
+    purpose = models.SmallIntegerField(choices=Purpose.choices, default=Purpose.NONE)
+    reserved_used_gpu_us = models.BigIntegerField(default=0)
+    on_demand_gpu_us = models.BigIntegerField(default=0)
+    borrowed_gpu_us = models.BigIntegerField(default=0)
+    excess_gpu_us = models.BigIntegerField(default=0)
+
+    class Meta:
+        indexes = [models.Index(fields=["holder", "starts_at"], name="workload_day_of_holder")]
+
+
+class BillingFinding(models.Model):
+    """An exception the computation raises for a pool and day or a month; replaced when that part is recomputed."""
+
+    id = models.BigAutoField(primary_key=True)
+    code = models.CharField(max_length=40)
+    month = models.CharField(max_length=7)
+    pool = models.ForeignKey(Pool, models.CASCADE, null=True, related_name="+")
+    starts_at = models.DateTimeField(null=True)
+    subject = models.TextField(blank=True)
+    quantity = models.BigIntegerField(null=True)
+    unit = models.CharField(max_length=16, blank=True)
+    detail = models.JSONField(default=dict)
+    blocks_close = models.BooleanField(default=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["month", "code"], name="billing_finding_month")]

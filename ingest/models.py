@@ -1,0 +1,73 @@
+"""The inbox: raw batches as they came, and what was refused (events.md, Doors)."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class BatchState(models.TextChoices):
+    RECEIVED = "received"
+    BOOKED = "booked"
+    REFUSED = "refused"  # unreadable as a whole, such as broken gzip; the reason stands beside it
+
+
+class Batch(models.Model):
+    """Raw bytes, committed before anyone is told so. Booked once, whoever takes it and however often."""
+
+    id = models.BigAutoField(primary_key=True)
+    received_at = models.DateTimeField(auto_now_add=True)
+    door = models.CharField(max_length=40, help_text="api, import_events, collector, retry")
+    submitted_by = models.CharField(max_length=150, blank=True)
+    content_type = models.CharField(max_length=100)
+    content_encoding = models.CharField(max_length=20, blank=True)
+    adapter = models.CharField(max_length=40, default="cloudevents")
+    idempotency_key = models.CharField(max_length=200)
+    body_sha256 = models.CharField(max_length=64)
+    body = models.BinaryField(null=True, help_text="null once past retention")
+    body_bytes = models.BigIntegerField()
+    state = models.CharField(max_length=10, choices=BatchState.choices, default=BatchState.RECEIVED)
+    refusal = models.CharField(max_length=40, blank=True)
+    taken_at = models.DateTimeField(null=True)
+    attempts = models.SmallIntegerField(default=0)
+    booked_at = models.DateTimeField(null=True)
+    received = models.IntegerField(null=True)
+    booked = models.IntegerField(null=True)
+    duplicate = models.IntegerField(null=True)
+    conflict = models.IntegerField(null=True)
+    quarantined = models.IntegerField(null=True)
+
+    class Meta:
+        verbose_name_plural = "batches"
+        constraints = [models.UniqueConstraint(fields=["submitted_by", "idempotency_key"], name="batch_once")]
+        indexes = [
+            models.Index(fields=["id"], condition=models.Q(state="received"), name="batch_waiting"),
+        ]
+
+    def __str__(self) -> str:
+        return f"batch {self.pk}"
+
+
+class QuarantinedEvent(models.Model):
+    """A line that could not be booked, with the reason and its original bytes, until a person deals with it."""
+
+    id = models.BigAutoField(primary_key=True)
+    batch = models.ForeignKey(Batch, models.PROTECT, related_name="quarantine")
+    line = models.IntegerField()
+    event_id = models.TextField(blank=True)
+    source_uri = models.TextField(blank=True)
+    occurred_at = models.DateTimeField(null=True)
+    reason = models.CharField(max_length=40)
+    detail = models.TextField(blank=True)
+    raw = models.BinaryField()
+    resolved_at = models.DateTimeField(null=True)
+    resolution = models.CharField(max_length=40, blank=True)
+    resolved_by = models.CharField(max_length=150, blank=True)
+    retried_in = models.ForeignKey(Batch, models.PROTECT, null=True, related_name="retries")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["batch", "line"], name="quarantine_once")]
+        indexes = [
+            models.Index(
+                fields=["reason"], condition=models.Q(resolved_at__isnull=True), name="quarantine_open"
+            ),
+        ]
