@@ -1,0 +1,43 @@
+"""Advisory locks: every key in one list, so that two purposes never share one by accident."""
+
+from __future__ import annotations
+
+import enum
+
+from django.db import connection, transaction
+
+# The first of the two keys PostgreSQL takes: keeps ours apart from anyone else's in the same database.
+NAMESPACE = 0x1ED6E2
+
+
+class Lock(enum.IntEnum):
+    """What is serialised. Where several are taken, in this order."""
+
+    COMPUTE = 1  # one computation or close of the books at a time
+    MASTERS = 2  # changes of masters and terms
+    PARTITIONS = 3  # creating or dropping request partitions
+    BOOKING_SEQUENCE = 4  # the last statement of a booking: its place in commit order
+
+
+class LockOutsideTransaction(RuntimeError):
+    """An advisory transaction lock was asked for where no transaction would hold it."""
+
+
+def acquire(lock: Lock, *, using: str = "default") -> None:
+    """Wait for `lock`; it is held until the surrounding transaction ends."""
+    _refuse_outside_transaction(using)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [NAMESPACE, int(lock)])
+
+
+def try_acquire(lock: Lock, *, using: str = "default") -> bool:
+    """Take `lock` if it is free; False if somebody else holds it."""
+    _refuse_outside_transaction(using)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [NAMESPACE, int(lock)])
+        return bool(cursor.fetchone()[0])
+
+
+def _refuse_outside_transaction(using: str) -> None:
+    if not transaction.get_connection(using).in_atomic_block:
+        raise LockOutsideTransaction("take advisory locks inside transaction.atomic()")
