@@ -117,6 +117,7 @@ DATABASES: dict[str, dict[str, Any]] = {
     # The embedded server is found, or started, when the first connection is made and not before.
     else {"ENGINE": "ledger.embedded.backend", "NAME": "ledger", "OPTIONS": {}}
 }
+EMBEDDED_DURABLE = True
 DATABASES["default"]["CONN_MAX_AGE"] = 60
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -139,17 +140,16 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 # A request must get its answer while the broker is down: give up soon, beat picks the batch up later.
 CELERY_BROKER_CONNECTION_TIMEOUT = 2
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_step": 0.2}
+CELERY_TASK_DEFAULT_QUEUE = env_text("LEDGER_QUEUE", "ledger")
 if BROKER_URL.startswith(("amqp", "pyamqp")):
     # Quorum queues survive the loss of a node; they cannot use a global prefetch limit nor per-message
     # expiry, hence the detection and the delayed delivery that Celery brings for them.
-    CELERY_TASK_DEFAULT_QUEUE = "ledger"
     CELERY_TASK_DEFAULT_QUEUE_TYPE = "quorum"
     CELERY_TASK_DEFAULT_EXCHANGE_TYPE = "topic"
     CELERY_WORKER_DETECT_QUORUM_QUEUES = True
     CELERY_BROKER_NATIVE_DELAYED_DELIVERY_QUEUE_TYPE = "quorum"
     CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {"confirm_publish": True, "connect_timeout": 2}
 else:
-    CELERY_TASK_DEFAULT_QUEUE = "ledger"
     CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 2, "socket_timeout": 10}
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {}
 
