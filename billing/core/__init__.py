@@ -1,0 +1,1 @@
+"""Plain Python: what it costs."""
