@@ -59,8 +59,8 @@ def map_identity(
     """Say that an identity is `tenant`'s during [valid_from, valid_to); open bounds are for ever.
 
     Time that is already the tenant's stays; an open mapping to another tenant that began earlier is ended at
-    `valid_from`. Marks every pool the identity has facts in as dirty, so that the books follow. Returns whether
-    anything changed.
+    `valid_from`. Marks every pool the identity has facts in as dirty, so that the books follow. Returns
+    whether anything changed.
 
     Raises:
         MappingConflict: the time overlaps another tenant's mapping that cannot simply be ended.
@@ -85,7 +85,7 @@ def _covers(outer: DateTimeTZRange, inner: DateTimeTZRange) -> bool:
 
 
 def _make_room(mapping: IdentityMapping, tenant: Tenant, wanted: DateTimeTZRange) -> None:
-    """End an earlier open mapping where the new one begins; swallow the tenant's own; refuse anything else."""
+    """End an earlier open mapping where the new one begins, swallow the tenant's own, refuse anything else."""
     if mapping.tenant_id == tenant.pk and _covers(wanted, mapping.validity):
         mapping.delete()
         return

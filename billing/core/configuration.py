@@ -1,0 +1,349 @@
+"""The one declarative file: tenants, pools, services, rates, policies, contracts, calibrations, sources.
+
+`parse(text)` turns TOML into typed, checked records, or raises `ConfigurationError` whose text is one clear line
+that names the key's path. Decimals are written as strings, because TOML's floats are not exact.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+MICRO = 1_000_000
+SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
+RESERVED_SLUGS = frozenset({"platform", "unattributed"})
+GPU_CATEGORIES = (
+    "reserved_used",
+    "reserved_idle",
+    "on_demand",
+    "borrowed",
+    "excess",
+    "unreserved_idle",
+)
+TOKEN_KINDS = ("input", "cached_input", "output", "reasoning")
+ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class ConfigurationError(ValueError):
+    """The file is not usable; the text says where and why, in one line."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}" if path else problem)
+
+
+class _Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    pass
+
+
+class LedgerTable(_Table, frozen=True):
+    currency: str = "USD"
+    billing_time_zone: str = "UTC"
+    mode: Literal["rate_card", "cost_recovery"] = "rate_card"
+    showback: bool = False
+    approvals: bool = True
+    options: dict[str, Any] = {}
+
+
+class IdentityTable(_Table, frozen=True):
+    kind: str
+    value: str
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+
+
+class TenantTable(_Table, frozen=True):
+    slug: str
+    name: str = ""
+    identities: tuple[IdentityTable, ...] = ()
+    contract: Literal["gpu_time", "tokens"] = "gpu_time"
+    display_alias: str = ""
+    parent: str = ""
+    cost_center: str = ""
+    gl_code: str = ""
+    contacts: tuple[str, ...] = ()
+    tags: dict[str, str] = {}
+    showback: bool = False
+
+
+class PoolTable(_Table, frozen=True):
+    slug: str
+    cluster: str
+    gpu_model: str
+    name: str = ""
+    region: str = ""
+    meter: str = "gpu"
+
+
+class PoolCostTable(_Table, frozen=True):
+    pool: str
+    valid_from: datetime
+    cost_per_gpu_hour: str
+
+
+class ServiceTable(_Table, frozen=True):
+    slug: str
+    name: str = ""
+    pool: str = ""
+    owner: str = "platform"
+    key: Literal["gpu_seconds", "tokens", "concurrency", "shares"] = "gpu_seconds"
+    service_basis: Literal["spread", "measured"] = "spread"
+    shares: dict[str, int] = {}
+    valid_from: datetime = ALWAYS
+
+
+class GpuHourTable(_Table, frozen=True):
+    pool: str = ""
+    gpu_model: str = ""
+    service_class: Literal["", "guaranteed", "preemptible"] = ""
+    reserved_used: str = ""
+    reserved_idle: str = ""
+    on_demand: str = ""
+    borrowed: str = ""
+    excess: str = ""
+    unreserved_idle: str = ""
+
+
+class TokenTable(_Table, frozen=True):
+    """Prices per million tokens."""
+
+    model: str
+    input: str = ""
+    cached_input: str = ""
+    output: str = ""
+    reasoning: str = ""
+
+
+class RateCardTable(_Table, frozen=True):
+    name: str
+    valid_from: datetime
+    gpu_hour: tuple[GpuHourTable, ...] = ()
+    token: tuple[TokenTable, ...] = ()
+    reason: str = ""
+
+
+class PolicyTable(_Table, frozen=True):
+    valid_from: datetime
+    preemption_charged_to: Literal["entitlement", "victim", "preemptor", "platform"] = "entitlement"
+    unreserved_idle: Literal["platform", "proportional", "even"] = "platform"
+    lend_credit: str = "borrower_paid"
+    min_confidence: str = "1"
+    undelivered_counts_pending: bool = False
+    names_visible: bool = False
+    purpose_payers: dict[str, Literal["platform", "owner"]] = {}
+    reason: str = ""
+
+
+class ContractTable(_Table, frozen=True):
+    tenant: str
+    valid_from: datetime
+    kind: Literal["gpu_time", "tokens"] = "gpu_time"
+    token_quota: int | None = None
+    committed_tokens: int | None = None
+    overage_price: str = ""
+    delay_credit: str = "0"
+    on_preemption: Literal["", "stop", "requeue", "degrade"] = ""
+    max_delay_seconds: int | None = None
+    reserved_idle_ramp: tuple[int, ...] = ()
+    reserved_throughput: tuple[dict[str, Any], ...] = ()
+    reason: str = ""
+
+
+class CalibrationTable(_Table, frozen=True):
+    model: str
+    gpu_model: str
+    valid_from: datetime
+    input_gpu_us_per_1k: int
+    cached_input_gpu_us_per_1k: int
+    output_gpu_us_per_1k: int
+    load_test: str = ""
+    concurrency_per_gpu: str = ""
+    tolerance: str = "0.1"
+    reason: str = ""
+
+
+class SourceTable(_Table, frozen=True):
+    name: str
+    uri: str
+    adapter: str = "cloudevents"
+    cluster: str = ""
+    pool: str = ""
+    pools: dict[str, str] = {}
+    time_zone: str = "UTC"
+    silence_after: str = ""
+    options: dict[str, Any] = {}
+
+
+class Configuration(_Table, frozen=True):
+    ledger: LedgerTable = LedgerTable()
+    tenant: tuple[TenantTable, ...] = ()
+    pool: tuple[PoolTable, ...] = ()
+    pool_cost: tuple[PoolCostTable, ...] = ()
+    service: tuple[ServiceTable, ...] = ()
+    rate_card: tuple[RateCardTable, ...] = ()
+    policy: tuple[PolicyTable, ...] = ()
+    contract: tuple[ContractTable, ...] = ()
+    calibration: tuple[CalibrationTable, ...] = ()
+    source: tuple[SourceTable, ...] = ()
+
+
+def parse(text: str) -> Configuration:
+    """TOML text to a checked configuration.
+
+    Raises:
+        ConfigurationError: not TOML, an unknown key, a wrong type, a bad decimal, zone, slug or repeated key.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError("", f"not TOML: {error}") from None
+    return from_document(document)
+
+
+def from_document(document: dict[str, Any]) -> Configuration:
+    """The same from an already decoded document."""
+    try:
+        configuration = msgspec.convert(document, Configuration)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        raise ConfigurationError(path.rstrip("`").lstrip("."), problem) from None
+    _check(configuration)
+    return configuration
+
+
+def decimal_micro(value: str, path: str) -> int:
+    """An amount written as a decimal string, in micro units; at most 6 places, never negative."""
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        raise ConfigurationError(path, f"{value!r} is not a decimal number") from None
+    if not number.is_finite() or number < 0:
+        raise ConfigurationError(path, f"{value!r} must be a number of at least 0")
+    micro = number * MICRO
+    if micro != micro.to_integral_value():
+        raise ConfigurationError(path, f"{value!r} has more than 6 decimal places")
+    return int(micro)
+
+
+def duration_s(value: str, path: str) -> int | None:
+    """'2h', '30m', '45s', '1d' in seconds; empty is None."""
+    if not value:
+        return None
+    match = re.fullmatch(r"(\d+)([smhd])", value)
+    if match is None:
+        raise ConfigurationError(path, f"{value!r} is not a duration such as 30m or 2h")
+    return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[match[2]]
+
+
+def _check(configuration: Configuration) -> None:
+    _check_ledger(configuration.ledger)
+    _check_slugs(configuration)
+    _check_instants(configuration)
+    _check_prices(configuration)
+    _check_sources(configuration)
+
+
+def _check_ledger(ledger: LedgerTable) -> None:
+    if not re.fullmatch(r"[A-Z]{3}", ledger.currency):
+        raise ConfigurationError("ledger.currency", f"{ledger.currency!r} is not an ISO 4217 code")
+    check_zone(ledger.billing_time_zone, "ledger.billing_time_zone")
+
+
+def check_zone(name: str, path: str) -> None:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ConfigurationError(path, f"{name!r} is not an IANA time zone") from None
+
+
+def _check_slugs(configuration: Configuration) -> None:
+    tenants = _unique("tenant", [(row.slug, ALWAYS) for row in configuration.tenant])
+    services = _unique("service", [(row.slug, row.valid_from) for row in configuration.service])
+    _unique("pool", [(row.slug, ALWAYS) for row in configuration.pool])
+    for slug in sorted(tenants & services):
+        raise ConfigurationError("service", f"{slug!r} is a tenant too; tenants and services share one space")
+
+
+def _unique(kind: str, versions: list[tuple[str, datetime]]) -> set[str]:
+    """The slugs of a kind; a service may be named again with another `valid_from`."""
+    seen: set[tuple[str, datetime]] = set()
+    for index, version in enumerate(versions):
+        slug = version[0]
+        if not SLUG.fullmatch(slug) or slug in RESERVED_SLUGS:
+            raise ConfigurationError(
+                f"{kind}[{index}].slug", f"{slug!r} is not a usable slug (a-z, 0-9, . _ -)"
+            )
+        if version in seen:
+            raise ConfigurationError(f"{kind}[{index}].slug", f"{slug!r} is named twice")
+        seen.add(version)
+    return {slug for slug, _ in seen}
+
+
+def _check_instants(configuration: Configuration) -> None:
+    for kind in ("pool_cost", "service", "rate_card", "policy", "contract", "calibration"):
+        for index, row in enumerate(getattr(configuration, kind)):
+            if row.valid_from.tzinfo is None:
+                raise ConfigurationError(f"{kind}[{index}].valid_from", "needs an offset, such as Z")
+    for index, tenant in enumerate(configuration.tenant):
+        for place, identity in enumerate(tenant.identities):
+            path = f"tenant[{index}].identities[{place}]"
+            for key, instant in (("valid_from", identity.valid_from), ("valid_to", identity.valid_to)):
+                if instant is not None and instant.tzinfo is None:
+                    raise ConfigurationError(f"{path}.{key}", "needs an offset, such as Z")
+            if identity.kind in ("tenant", "service"):
+                raise ConfigurationError(f"{path}.kind", f"{identity.kind!r} is reserved for slugs")
+
+
+def _check_prices(configuration: Configuration) -> None:
+    for index, card in enumerate(configuration.rate_card):
+        for place, row in enumerate(card.gpu_hour):
+            path = f"rate_card[{index}].gpu_hour[{place}]"
+            if bool(row.pool) == bool(row.gpu_model):
+                raise ConfigurationError(path, "name either pool or gpu_model")
+            _check_decimals(row, GPU_CATEGORIES, path)
+        for place, token in enumerate(card.token):
+            _check_decimals(token, TOKEN_KINDS, f"rate_card[{index}].token[{place}]")
+    for index, cost in enumerate(configuration.pool_cost):
+        decimal_micro(cost.cost_per_gpu_hour, f"pool_cost[{index}].cost_per_gpu_hour")
+    for index, policy in enumerate(configuration.policy):
+        _check_share(policy.min_confidence, f"policy[{index}].min_confidence")
+        if policy.lend_credit != "borrower_paid":
+            _check_share(policy.lend_credit, f"policy[{index}].lend_credit")
+    for index, contract in enumerate(configuration.contract):
+        decimal_micro(contract.delay_credit, f"contract[{index}].delay_credit")
+        if contract.overage_price:
+            decimal_micro(contract.overage_price, f"contract[{index}].overage_price")
+    for index, calibration in enumerate(configuration.calibration):
+        _check_share(calibration.tolerance, f"calibration[{index}].tolerance")
+        if calibration.concurrency_per_gpu:
+            decimal_micro(calibration.concurrency_per_gpu, f"calibration[{index}].concurrency_per_gpu")
+
+
+def _check_decimals(row: GpuHourTable | TokenTable, names: tuple[str, ...], path: str) -> None:
+    for name in names:
+        value = getattr(row, name)
+        if value:
+            decimal_micro(value, f"{path}.{name}")
+
+
+def _check_share(value: str, path: str) -> None:
+    if decimal_micro(value, path) > MICRO:
+        raise ConfigurationError(path, f"{value!r} must lie between 0 and 1")
+
+
+def _check_sources(configuration: Configuration) -> None:
+    names: set[str] = set()
+    uris: set[str] = set()
+    for index, source in enumerate(configuration.source):
+        path = f"source[{index}]"
+        duration_s(source.silence_after, f"{path}.silence_after")
+        check_zone(source.time_zone, f"{path}.time_zone")
+        if source.name in names or source.uri in uris:
+            raise ConfigurationError(path, f"{source.name!r} is named twice")
+        names.add(source.name)
+        uris.add(source.uri)
