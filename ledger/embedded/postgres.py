@@ -15,11 +15,11 @@ from ledger.embedded.processes import (
     LOOPBACK,
     account_for,
     find_process,
-    free_port,
     last_lines,
     open_for_reading,
     open_the_way,
     package_directory,
+    remembered_port,
     run_as,
     stop_process,
     wait_until,
@@ -28,7 +28,7 @@ from ledger.embedded.service import EmbeddedService, EmbeddedServiceError, Endpo
 
 SUPERUSER = "ledger"
 DATABASE = "ledger"
-START_ATTEMPTS = 3  # each with another port: somebody may take one between our look and the bind
+START_ATTEMPTS = 3  # somebody may take the port between our look and the bind
 READY_SECONDS = 120.0  # recovery after a crash replays what was written since the last checkpoint
 
 SERVER_OPTIONS = {
@@ -91,7 +91,7 @@ class EmbeddedPostgres(EmbeddedService):
         self._check_version()
         report("Starting PostgreSQL")
         for _ in range(START_ATTEMPTS):
-            endpoint = self._start(free_port())
+            endpoint = self._start(remembered_port(self.home / "port"))
             if endpoint is not None:
                 self._create_database(endpoint)
                 return endpoint

@@ -1,5 +1,6 @@
 """Processes, ports and file modes: what both embedded servers need from the operating system."""
 
+import contextlib
 import importlib.util
 import os
 import pwd
@@ -29,12 +30,26 @@ def package_directory(package: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on at this moment."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port(preferred: int = 0) -> int:
+    """A port of 127.0.0.1 that nobody listens on at this moment: the preferred one if it is free."""
+    for port in (preferred, 0):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind((LOOPBACK, port))
+                return int(probe.getsockname()[1])
+    raise EmbeddedServiceError(f"No free port on {LOOPBACK}.")
+
+
+def remembered_port(note: Path) -> int:
+    """The port noted at the last start if it is free, else any free one, which is noted.
+
+    Users that were told the address once, such as a worker by BROKER_URL, thus find a restarted server.
+    """
+    previous = note.read_text().strip() if note.exists() else ""
+    port = free_port(int(previous) if previous.isdigit() else 0)
+    note.write_text(f"{port}\n")
+    return port
 
 
 def find_process(pid: int, name: str) -> psutil.Process | None:

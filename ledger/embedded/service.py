@@ -76,12 +76,23 @@ class EmbeddedService(ABC):
             if self._users_fd is None or self._user_pid != os.getpid():
                 return
             with self._exclusive():
-                if self._is_last_user():
+                if _nobody_else_holds(self._users_fd):
                     endpoint = self.running()
                     if endpoint is not None:
                         self.shut_down(endpoint)
                 os.close(self._users_fd)
                 self._users_fd = None
+
+    def stop_if_unused(self) -> None:
+        """Stop a server whose users all died without leaving."""
+        with self._guard, self._exclusive():
+            endpoint = self.running()
+            fd = os.open(self.home / f"{self.name}.users", os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                if endpoint is not None and _nobody_else_holds(fd):
+                    self.shut_down(endpoint)
+            finally:
+                os.close(fd)
 
     def password(self) -> str:
         """The random password of this server: other accounts of the machine can reach its port."""
@@ -120,10 +131,11 @@ class EmbeddedService(ABC):
         self._user_pid = os.getpid()
         atexit.register(self.release)
 
-    def _is_last_user(self) -> bool:
-        assert self._users_fd is not None
-        try:
-            fcntl.flock(self._users_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+
+def _nobody_else_holds(users_fd: int) -> bool:
+    """Whether an exclusive lock is to be had; the caller's own shared one becomes it."""
+    try:
+        fcntl.flock(users_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -11,9 +11,9 @@ import redis
 from ledger.embedded.processes import (
     LOOPBACK,
     find_process,
-    free_port,
     last_lines,
     package_directory,
+    remembered_port,
     stop_process,
     wait_until,
 )
@@ -46,7 +46,7 @@ class EmbeddedValkey(EmbeddedService):
         report("Starting Valkey")
         self.write_password()
         for _ in range(START_ATTEMPTS):
-            endpoint = self._start(free_port())
+            endpoint = self._start(remembered_port(self.home / "port"))
             if endpoint is not None:
                 self.state.write_text(json.dumps({"pid": endpoint.pid, "port": endpoint.port}))
                 return endpoint
