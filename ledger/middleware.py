@@ -1,8 +1,12 @@
 """Response headers that every page carries."""
 
+import re
+import uuid
 from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 # Plotly positions its labels with inline styles, so styles are the one exception; no script is ever inline.
 CONTENT_SECURITY_POLICY = "; ".join(
@@ -26,4 +30,20 @@ class ContentSecurityPolicyMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
         response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
+        return response
+
+
+class RequestIdMiddleware:
+    """Takes the caller's `X-Request-Id`, or makes one, and gives it back, so that both sides can find a request."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        given = request.headers.get("X-Request-Id", "")
+        # Only what is safe to log and to send back; anything else is replaced.
+        request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        request.META["ledger.request_id"] = request_id
+        response = self.get_response(request)
+        response.headers["X-Request-Id"] = request_id
         return response

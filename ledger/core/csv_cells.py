@@ -1,0 +1,25 @@
+"""Cells that are safe to open in a spreadsheet."""
+
+from __future__ import annotations
+
+_STARTS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def cell(value: object) -> object:
+    """`value` as a CSV cell: None is empty, true and false in words, and text that a spreadsheet would run as a
+    formula gets a leading apostrophe. Numbers written as text, negative ones too, stay numbers."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str) and value.startswith(_STARTS_A_FORMULA) and not _is_number(value):
+        return "'" + value
+    return value
+
+
+def _is_number(text: str) -> bool:
+    digits = text[1:] if text[:1] in "+-" else text
+    whole, _, fraction = digits.partition(".")
+    return (
+        whole.isascii() and whole.isdigit() and (not fraction or (fraction.isascii() and fraction.isdigit()))
+    )
