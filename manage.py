@@ -7,17 +7,26 @@ import sys
 from types import FrameType
 
 
-def _exit_on_sigterm(signum: int, frame: FrameType | None) -> None:
+def exit_on_signal(signum: int, frame: FrameType | None) -> None:
     # SystemExit runs the exit handlers, and those stop an embedded server that nobody else uses.
     sys.exit(128 + signum)
 
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger.config.settings")
-    signal.signal(signal.SIGTERM, _exit_on_sigterm)
-    from django.core.management import execute_from_command_line
-
-    execute_from_command_line(sys.argv)
+    signal.signal(signal.SIGTERM, exit_on_signal)
+    try:
+        from django.core.exceptions import ImproperlyConfigured
+        from django.core.management import execute_from_command_line
+    except ImportError:
+        sys.exit(
+            "manage.py: Django is not installed in this Python; run `make install`, then .venv/bin/python."
+        )
+    try:
+        execute_from_command_line(sys.argv)
+    except ImproperlyConfigured as error:
+        print(f"manage.py: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":
