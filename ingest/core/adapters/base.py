@@ -1,6 +1,6 @@
 """The frame every adapter shares: configuration, outcomes, exact readers of native numbers and times.
 
-An adapter is a pure function `adapt(lines, source, state) -> Iterator[Event | Refused]`. It has no clock
+An adapter is a pure function `adapt(lines, source, state) -> Iterator[Event | Refused | Notice]`. It has no clock
 and does no I/O. What it must remember between records (a UID index, the conditions last seen) lives in
 `state`, a JSON-serialisable dict that the caller keeps: `None` means one whole input, nothing before and
 nothing after it.
@@ -42,6 +42,38 @@ class Refused:
     """One sentence for the person who has to act on it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a person should know of a record that was read: a lost counter tail, a missed scrape, a gap.
+
+    A notice stands beside the events, never instead of one. It books nothing and refuses nothing.
+    """
+
+    position: int
+    """Line of the input where the record starts, from 1."""
+    reason: str
+    """A code of `NOTICES`."""
+    detail: str
+    """One sentence for the person who has to judge it."""
+    subject: str
+    """What it is about, such as an engine instance and model."""
+    starts_ms: int | None = None
+    """The span it speaks of, where it speaks of one: half-open, UTC milliseconds."""
+    ends_ms: int | None = None
+
+
+NOTICES: dict[str, str] = {
+    "counter_reset": "a counter began again at 0; what it counted after its last sample is lost",
+    "counter_unknown_start": "a counter was seen for the first time; what it counted before is not known",
+    "missed_samples": "samples are missing; what was counted meanwhile is booked where it was seen",
+    "missed_steps": "steps of an engine are missing; their GPU time is not known and not estimated",
+    "spend_mismatch": "a gateway contradicts itself about the price; the ledger rates tokens anew",
+    "flat_cost_row": "a flat charge of the gateway, which is no request",
+    "incomplete_stream": "a stream ended before its last usage; its counts may be too low",
+}
+"""Codes of notices, and what each means."""
+
+
 REASONS: dict[str, str] = {
     "not_json": "the record is not JSON",
     "bad_record": "the record lacks a field, or has one that cannot be read",
@@ -54,6 +86,8 @@ REASONS: dict[str, str] = {
     "unknown_workload": "the record speaks of a workload that was never seen",
     "watch_error": "the API server ended the watch with an error",
     "too_large": "the record is larger than the limit",
+    "impossible_tokens": "token counts contradict each other, such as more cached than input",
+    "unknown_version": "the record is of a version that this source does not read",
 }
 """Reason codes adapters refuse with, and what each means."""
 
@@ -70,7 +104,7 @@ class Refusal(Exception):
         return Refused(position=position, record=record, reason=self.reason, detail=self.detail)
 
 
-Outcome = Event | Refused
+Outcome = Event | Refused | Notice
 Adapt = Callable[[Iterable[bytes], "SourceConfig", "State | None"], Iterator[Outcome]]
 Flush = Callable[["SourceConfig", State, "int | None"], Iterator[Outcome]]
 
