@@ -1,0 +1,159 @@
+"""`kueue`: Workloads, Kueue's Events and ClusterQueues -> occupancy, pending, preemption, resume and quota.
+
+Reads v1beta1 and v1beta2 objects and the messages of 0.5 to 0.19. One preemption is seen in up to five records (two
+events on the victim, one on the preemptor, one on its job, the conditions); all give the id `<victim UID>/<Evicted
+transition>`. Events wait in the state for the condition that carries that instant; see `kueue_books`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ingest.core.adapters.base import Outcome, Refusal, Refused, SourceConfig, State, instant_ms
+from ingest.core.adapters.kubernetes import KubeEvent, Watched, holder, kube_event, meta, read_objects
+from ingest.core.adapters.kueue_books import (
+    Entry,
+    derive,
+    entry_of,
+    new_state,
+    note_end,
+    note_sighting,
+    note_workload,
+)
+from ingest.core.adapters.kueue_messages import read_preempted, read_preempted_workload
+from ingest.core.adapters.kueue_queues import cluster_queue_quota
+from ingest.core.adapters.kueue_workload import read_workload
+
+_SILENT_KINDS = frozenset(
+    {"LocalQueue", "ResourceFlavor", "Cohort", "AdmissionCheck", "Topology", "WorkloadPriorityClass"}
+)
+_VICTIM_REASONS = frozenset({"Preempted", "EvictedDueToPreempted"})
+KEEP_GONE_MS = 7 * 24 * 3600 * 1000
+"""How long a deleted workload stays in the index, so that a late Event can still name it."""
+
+
+def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
+    """See the module; options are documented on the source's page."""
+    kept = new_state() if state is None else state
+    for name, empty in new_state().items():
+        kept.setdefault(name, empty)
+    for watched in read_objects(lines):
+        if isinstance(watched, Refused):
+            yield watched
+            continue
+        try:
+            yield from _record(watched, source, kept)
+        except Refusal as refusal:
+            yield watched.refused(refusal)
+    if state is None:
+        yield from flush(source, kept, None)
+
+
+def flush(source: SourceConfig, state: State, before_ms: int | None) -> Iterator[Outcome]:
+    """Says what was held back and is older than `before_ms` (`None`: all), and forgets what is long gone."""
+    for uid, entry in list(state.get("workloads", {}).items()):
+        newest = max([entry.get("last_ms", 0), *(one["ms"] for one in entry["sightings"].values())])
+        if before_ms is not None and newest >= before_ms:
+            continue
+        yield from derive(state, uid, source, final=True)
+        if "name" not in entry:
+            yield from _refuse_sightings(entry, uid)
+        if before_ms is not None and entry.get("gone") and newest < before_ms - KEEP_GONE_MS:
+            del state["workloads"][uid]
+
+
+def _refuse_sightings(entry: Entry, uid: str) -> Iterator[Refused]:
+    for sighting in entry["sightings"].values():
+        if not sighting.get("refused"):
+            sighting["refused"] = True
+            detail = f"the Event names Workload {uid}, which was never seen, so its GPUs and pool are unknown"
+            yield Refused(sighting["position"], sighting["raw"].encode(), "unknown_workload", detail)
+
+
+def _record(watched: Watched, source: SourceConfig, state: State) -> Iterator[Outcome]:
+    if watched.kind == "Workload":
+        yield from _workload(watched, source, state)
+    elif watched.kind == "Event":
+        yield from _event(watched, source, state)
+    elif watched.kind == "ClusterQueue":
+        yield from cluster_queue_quota(watched, source)
+    elif watched.kind not in _SILENT_KINDS:
+        raise Refusal("unknown_kind", f"{watched.kind or 'an object without kind'} is not an object of Kueue")
+
+
+def _workload(watched: Watched, source: SourceConfig, state: State) -> Iterator[Outcome]:
+    workload = read_workload(watched, source)
+    refusal: Refusal | None = None
+    try:
+        note_workload(state, workload, source)
+    except Refusal as refused:
+        refusal = refused  # one fact of the object cannot be told; the others go on
+    entry = entry_of(state, workload.uid)
+    if watched.change == "DELETED":
+        _note_deletion(watched, entry)
+    yield from derive(state, workload.uid, source)
+    # Victims may have waited to learn who this is.
+    for name in (workload.uid, workload.job_uid):
+        for victim in state["waiting"].pop(name, []):
+            yield from derive(state, victim, source)
+    if refusal is not None:
+        raise refusal
+
+
+def _note_deletion(watched: Watched, entry: Entry) -> None:
+    """The quota is given back at the latest when the object is gone."""
+    entry["gone"] = True
+    starts = [int(start) for start in entry["held"]]
+    if not starts or any(end >= max(starts) for end in entry["ends"]):
+        return
+    deleted = watched.observed_ms
+    if deleted is None and meta(watched.obj).get("deletionTimestamp"):
+        deleted = instant_ms(meta(watched.obj)["deletionTimestamp"])
+    if deleted is None:
+        raise Refusal(
+            "no_instant", "the Workload was deleted while it held quota, at a time the record lacks"
+        )
+    note_end(entry, max(deleted, max(starts)), ever_held=True)
+
+
+def _event(watched: Watched, source: SourceConfig, state: State) -> Iterator[Outcome]:
+    seen = kube_event(watched.obj)
+    victim: str | None
+    if seen.reason == "PreemptedWorkload":
+        victim, facts = _told_by_preemptor(seen, source)
+    elif seen.reason in _VICTIM_REASONS or seen.reason == "Stopped":
+        victim, facts = _told_by_victim(seen, state)
+    else:
+        return
+    if victim is None:
+        return
+    facts |= {"position": watched.position, "raw": watched.raw.decode("utf-8", "replace")}
+    entry = entry_of(state, victim)
+    for occurrence, moment in seen.occurrences():
+        note_sighting(entry, occurrence, moment, facts)
+    yield from derive(state, victim, source)
+
+
+def _told_by_preemptor(seen: KubeEvent, source: SourceConfig) -> tuple[str, Entry]:
+    reverse = read_preempted_workload(seen.note)
+    if reverse is None or reverse.uid is None:
+        raise Refusal("bad_record", f"a PreemptedWorkload event without the victim's UID: {seen.note!r}")
+    by = holder(source, str(seen.regarding.get("namespace")), {}, {})
+    return reverse.uid, {"uid": seen.regarding.get("uid"), "holder": by}
+
+
+def _told_by_victim(seen: KubeEvent, state: State) -> tuple[str | None, Entry]:
+    """`(victim UID, facts)`; no UID if the event is none of a preemption, or a job's copy of an unknown workload's."""
+    note = read_preempted(seen.note)
+    if note is None:
+        if seen.reason == "Stopped":
+            return None, {}  # stopped for another reason
+        raise Refusal("bad_record", f"the message of a preemption cannot be read: {seen.note!r}")
+    uid = seen.regarding.get("uid")
+    victim = uid if seen.regarding.get("kind") == "Workload" else state["jobs"].get(uid)
+    return victim, {
+        "cause": note.cause,
+        "uid": note.preemptor_uid,
+        "job": note.preemptor_job_uid,
+        "queue": note.preemptor_queue,
+    }

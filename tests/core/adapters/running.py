@@ -1,0 +1,57 @@
+"""Runs an adapter over literals; shared by the adapter tests."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from ingest.core.adapters import load
+from ingest.core.adapters.base import Event, Outcome, Refused, SourceConfig, State
+
+Obj = dict[str, Any]
+
+
+def source_of(adapter: str, **fields: Any) -> SourceConfig:
+    """A source with one pool unless the test maps pools itself."""
+    fields.setdefault("uri", f"/clusters/c1/{adapter}")
+    if "pools" not in fields:
+        fields.setdefault("pool", "p1")
+    return SourceConfig(name="test", adapter=adapter, cluster="c1", **fields)
+
+
+def as_lines(records: Iterable[Obj | str | bytes]) -> list[bytes]:
+    """Objects as one JSON per line; text and bytes as they are."""
+    return [
+        r if isinstance(r, bytes) else r.encode() if isinstance(r, str) else json.dumps(r).encode()
+        for r in records
+    ]
+
+
+def run(
+    adapter: str, records: Iterable[Obj | str | bytes], state: State | None = None, **fields: Any
+) -> list[Outcome]:
+    return list(load(adapter).adapt(as_lines(records), source_of(adapter, **fields), state))
+
+
+def events_of(outcomes: Iterable[Outcome], event_type: str | None = None) -> list[Event]:
+    return [
+        o for o in outcomes if not isinstance(o, Refused) and event_type in (None, o["type"].split(".")[1])
+    ]
+
+
+def refused_of(outcomes: Iterable[Outcome]) -> list[Refused]:
+    return [o for o in outcomes if isinstance(o, Refused)]
+
+
+def levels_of(outcomes: Iterable[Outcome]) -> list[tuple[str, str, Any]]:
+    """`(time, pool, gpus)` of the occupancy events, in time order."""
+    return sorted((e["time"], e["data"]["pool"], e["data"]["gpus"]) for e in events_of(outcomes, "occupancy"))
+
+
+def plain(outcome: Outcome) -> Obj:
+    """An outcome as golden files hold it; the bytes of a refused record are left out, its line is enough."""
+    if isinstance(outcome, Refused):
+        return {"refused": outcome.reason, "line": outcome.position, "detail": outcome.detail}
+    return copy.deepcopy(outcome)
