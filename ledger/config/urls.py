@@ -1,12 +1,12 @@
 """Every route: pages at the root, the REST API under /api/v1/, its browser under /docs/api/."""
 
 from django.contrib import admin
-from django.urls import include, path
+from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from ledger.config.health import healthz
 
-api_patterns = [
+api_patterns: list[URLPattern | URLResolver] = [
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     path("", include("ingest.api.urls")),
     path("", include("billing.api.urls")),

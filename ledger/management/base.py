@@ -72,7 +72,7 @@ class LedgerCommand(BaseCommand):
 
     def _leave(self, options: dict[str, Any], message: str, code: int) -> None:
         """On the command line print one line and exit; in a program, or with --traceback, re-raise."""
-        if not self._called_from_command_line or options.get("traceback"):
+        if not getattr(self, "_called_from_command_line", False) or options.get("traceback"):
             raise
         name = type(self).__module__.rpartition(".")[2]
         self.stderr.write(f"{name}: {message}")
