@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ingest.core.adapters import load
-from ingest.core.adapters.base import Event, Outcome, Refused, SourceConfig, State
+from ingest.core.adapters.base import Event, Notice, Outcome, Refused, SourceConfig, State
 
 Obj = dict[str, Any]
 
@@ -37,12 +37,16 @@ def run(
 
 def events_of(outcomes: Iterable[Outcome], event_type: str | None = None) -> list[Event]:
     return [
-        o for o in outcomes if not isinstance(o, Refused) and event_type in (None, o["type"].split(".")[1])
+        o for o in outcomes if isinstance(o, dict) and event_type in (None, o["type"].split(".")[1])
     ]
 
 
 def refused_of(outcomes: Iterable[Outcome]) -> list[Refused]:
     return [o for o in outcomes if isinstance(o, Refused)]
+
+
+def notices_of(outcomes: Iterable[Outcome]) -> list[Notice]:
+    return [o for o in outcomes if isinstance(o, Notice)]
 
 
 def levels_of(outcomes: Iterable[Outcome]) -> list[tuple[str, str, Any]]:
@@ -54,4 +58,6 @@ def plain(outcome: Outcome) -> Obj:
     """An outcome as golden files hold it; the bytes of a refused record are left out, its line is enough."""
     if isinstance(outcome, Refused):
         return {"refused": outcome.reason, "line": outcome.position, "detail": outcome.detail}
+    if isinstance(outcome, Notice):
+        return {"notice": outcome.reason, "line": outcome.position, "subject": outcome.subject}
     return copy.deepcopy(outcome)
