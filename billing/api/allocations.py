@@ -1,0 +1,152 @@
+"""`GET allocations/` and `GET requeued/`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing.api.questions import allocation_question, window_of
+from billing.selectors.allocations import FILTERS, AllocationRow, RequeuedRow, allocations, requeued
+from billing.selectors.periods import horizon_of, ledger_and_now
+from billing.selectors.prices import price_segments
+from ledger.api.views import ListView
+from ledger.core.units import fixed_decimal, gpu_hours_text, micro_text, round_half_even
+from ledger.models import ServiceClass
+
+_CLASS_NAMES = {choice.value: str(choice.label) for choice in ServiceClass}
+_SHARE_PLACES = 6
+
+
+class AllocationRowSerializer(serializers.Serializer[Any]):
+    starts_at = serializers.DateTimeField(help_text="start of the step")
+    pool = serializers.CharField(required=False)
+    cluster = serializers.CharField(required=False)
+    gpu_model = serializers.CharField(required=False)
+    tenant = serializers.CharField(required=False)
+    service = serializers.CharField(required=False)
+    category = serializers.CharField(required=False)
+    service_class = serializers.CharField(required=False)
+    gpu_hours = serializers.CharField(help_text="decimal")
+    gpu_us = serializers.CharField(help_text="exact integer, GPU-microseconds")
+    share_of_capacity = serializers.CharField(allow_null=True, help_text="decimal, 0 to 1")
+    amount = serializers.CharField(
+        allow_null=True, help_text="decimal, at the rate card; null where a price is missing"
+    )
+    currency = serializers.CharField()
+
+
+class RequeuedRowSerializer(serializers.Serializer[Any]):
+    tenant = serializers.CharField()
+    preemptions = serializers.IntegerField()
+    deferrals = serializers.IntegerField()
+    stopped = serializers.IntegerField()
+    requeued_gpu_hours = serializers.CharField()
+    requeued_gpu_us = serializers.CharField()
+    lost_gpu_us = serializers.CharField()
+    recompute_gpu_us = serializers.CharField()
+    waiting_gpu_us = serializers.CharField()
+    waiting_gpu_hours = serializers.CharField()
+    partial = serializers.BooleanField(help_text="a part is unknown, so the truth is at least this")
+
+
+WINDOW = OpenApiParameter(
+    "window", str, required=True, description="2026-10, today, yesterday, last7d, or start,end (RFC 3339)"
+)
+FILTER_PARAMETERS = [
+    OpenApiParameter(name, str, description=f"only these {name}s, comma-separated") for name in FILTERS
+]
+
+
+class AllocationsView(ListView):
+    """Whose GPU time it was."""
+
+    parameters = frozenset({"window", "by", "step", "include", *FILTERS})
+
+    @extend_schema(
+        operation_id="allocations_list",
+        parameters=[
+            WINDOW,
+            OpenApiParameter(
+                "by", str, description="any of pool,cluster,gpu_model,tenant,service,category,service_class"
+            ),
+            OpenApiParameter("step", str, enum=["hour", "day", "month", "all"]),
+            OpenApiParameter(
+                "include", str, enum=["idle"], description="also the pools' unreserved idle time"
+            ),
+            *FILTER_PARAMETERS,
+        ],
+        responses=AllocationRowSerializer(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        ledger, now_ms = ledger_and_now()
+        question = allocation_question(request, self.access, ledger, now_ms)
+        prices = price_segments(question.window)
+
+        def to_row(row: AllocationRow) -> dict[str, Any]:
+            return _allocation_row(row, ledger.currency)
+
+        return self.page(
+            lambda offset, limit: allocations(question, prices, offset=offset, limit=limit), to_row
+        )
+
+
+def _allocation_row(row: AllocationRow, currency: str) -> dict[str, Any]:
+    dimensions = {
+        name: _CLASS_NAMES[value] if name == "service_class" else value
+        for name, value in row.dimensions.items()
+    }
+    share = None
+    if row.capacity_gpu_us:
+        share = fixed_decimal(
+            round_half_even(row.gpu_us * 10**_SHARE_PLACES, row.capacity_gpu_us), _SHARE_PLACES
+        )
+    return {
+        "starts_at": row.starts_at,
+        **dimensions,
+        "gpu_hours": gpu_hours_text(row.gpu_us),
+        "gpu_us": str(row.gpu_us),
+        "share_of_capacity": share,
+        "amount": None if row.amount_micro is None else micro_text(row.amount_micro),
+        "currency": currency,
+    }
+
+
+class RequeuedView(ListView):
+    """Re-queued GPU time per tenant: lost + recomputed; waiting beside it."""
+
+    parameters = frozenset({"window"})
+
+    @extend_schema(
+        operation_id="requeued_list", parameters=[WINDOW], responses=RequeuedRowSerializer(many=True)
+    )
+    def get(self, request: Request) -> Response:
+        ledger, now_ms = ledger_and_now()
+        window = window_of(request, ledger, now_ms)
+        horizon = horizon_of(window, now_ms)
+        tenant_ids = None if self.access.sees_all_tenants else self.access.tenant_ids
+        return self.page(
+            lambda offset, limit: requeued(
+                window, horizon, tenant_ids=tenant_ids, offset=offset, limit=limit
+            ),
+            _requeued_row,
+        )
+
+
+def _requeued_row(row: RequeuedRow) -> dict[str, Any]:
+    return {
+        "tenant": row.tenant,
+        "preemptions": row.preemptions,
+        "deferrals": row.deferrals,
+        "stopped": row.stopped,
+        "requeued_gpu_hours": gpu_hours_text(row.requeued_gpu_us),
+        "requeued_gpu_us": str(row.requeued_gpu_us),
+        "lost_gpu_us": str(row.lost_gpu_us),
+        "recompute_gpu_us": str(row.recompute_gpu_us),
+        "waiting_gpu_us": str(row.waiting_gpu_us),
+        "waiting_gpu_hours": gpu_hours_text(row.waiting_gpu_us),
+        "partial": row.partial,
+    }

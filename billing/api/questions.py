@@ -1,0 +1,84 @@
+"""Turns query parameters into questions; what cannot be understood is a 400 that names the parameter."""
+
+from __future__ import annotations
+
+from rest_framework.request import Request
+
+from billing.core.windows import BadWindow, parse_window
+from billing.selectors.allocations import DIMENSIONS, FILTERS, STEPS, AllocationQuestion
+from ledger.access import Access
+from ledger.api.problems import Problem
+from ledger.core.periods import Span
+from ledger.models import Ledger, ServiceClass
+
+_CLASSES = {str(choice.label): str(choice.value) for choice in ServiceClass}
+
+
+def window_of(request: Request, ledger: Ledger, now_ms: int, default: str | None = None) -> Span:
+    """The `window` parameter as a span."""
+    text = request.query_params.get("window", default)
+    if text is None:
+        raise Problem(400, "missing_parameter", "window is required, such as 2026-10.", parameter="window")
+    try:
+        return parse_window(text, ledger.billing_time_zone, now_ms)
+    except BadWindow as error:
+        raise Problem(400, "bad_window", str(error), parameter="window") from None
+
+
+def allocation_question(request: Request, access: Access, ledger: Ledger, now_ms: int) -> AllocationQuestion:
+    """`window`, `by`, `step`, filters and `include=idle` of `GET allocations/`."""
+    by = dimensions_of(request, DIMENSIONS, default="tenant")
+    step = step_of(request)
+    include = request.query_params.get("include", "")
+    if include not in ("", "idle"):
+        raise Problem(400, "bad_include", "include can only be 'idle'.", parameter="include")
+    return AllocationQuestion(
+        window=window_of(request, ledger, now_ms),
+        zone=ledger.billing_time_zone,
+        by=by,
+        step=step,
+        filters=filters_of(request, FILTERS),
+        # The pool's unsold idle time is the platform's business; a tenant sees its own rows only.
+        include_idle=include == "idle" and access.sees_all_tenants,
+        tenant_ids=None if access.sees_all_tenants else access.tenant_ids,
+    )
+
+
+def dimensions_of(request: Request, possible: tuple[str, ...], default: str) -> tuple[str, ...]:
+    """The `by` parameter, in the order of `possible`."""
+    asked = [name for name in request.query_params.get("by", default).split(",") if name]
+    for name in asked:
+        if name not in possible:
+            problem = f"by cannot be '{name}'; possible: {', '.join(possible)}."
+            raise Problem(400, "bad_by", problem, parameter="by")
+    return tuple(name for name in possible if name in asked)
+
+
+def step_of(request: Request) -> str:
+    step = request.query_params.get("step", "all")
+    if step not in STEPS:
+        raise Problem(400, "bad_step", f"step must be one of {', '.join(STEPS)}.", parameter="step")
+    return step
+
+
+def filters_of(request: Request, names: tuple[str, ...]) -> dict[str, list[str]]:
+    """Comma-separated wanted values per dimension."""
+    filters: dict[str, list[str]] = {}
+    for name in names:
+        text = request.query_params.get(name)
+        if text is None:
+            continue
+        if "\x00" in text:
+            raise Problem(400, "bad_filter", "a filter cannot contain NUL.", parameter=name)
+        values = text.split(",")
+        filters[name] = _class_values(values) if name == "service_class" else values
+    return filters
+
+
+def _class_values(values: list[str]) -> list[str]:
+    for value in values:
+        if value not in _CLASSES:
+            raise Problem(
+                400, "bad_filter", f"there is no service_class '{value}'.", parameter="service_class"
+            )
+    return [_CLASSES[value] for value in values]

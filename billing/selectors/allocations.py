@@ -1,0 +1,130 @@
+"""Reads of whose GPU time it was, for the API and the pages (interfaces.md, `GET allocations/`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+from billing.selectors.prices import PriceSegment
+from billing.sql_reports import ALLOCATIONS, REQUEUED
+from ledger.core.periods import Span, to_datetime
+from ledger.core.units import GPU_US_PER_GPU_HOUR, round_half_even
+
+DIMENSIONS = ("pool", "cluster", "gpu_model", "tenant", "service", "category", "service_class")
+STEPS = ("hour", "day", "month", "all")
+FILTERS = (*DIMENSIONS,)
+
+
+@dataclass(frozen=True)
+class AllocationQuestion:
+    """What is asked: a window in UTC ms, dimensions, a step, and wanted values per dimension."""
+
+    window: Span
+    zone: str
+    by: tuple[str, ...] = ("tenant",)
+    step: str = "all"
+    filters: dict[str, list[str]] = field(default_factory=dict)
+    include_idle: bool = False
+    tenant_ids: frozenset[int] | None = None  # None: every tenant
+
+
+@dataclass(frozen=True)
+class AllocationRow:
+    """One answer row. `amount_micro` is at the rate card and None where a price is missing; credits, transfers and
+    token contracts are on statements."""
+
+    starts_at: datetime
+    dimensions: dict[str, Any]
+    gpu_us: int
+    capacity_gpu_us: int | None
+    amount_micro: int | None
+
+
+def allocations(
+    question: AllocationQuestion, prices: Iterable[PriceSegment], *, offset: int = 0, limit: int | None = None
+) -> list[AllocationRow]:
+    """Rows in a stable order: by bucket, then by the asked-for dimensions. One query."""
+    segments = list(prices)
+    parameters: dict[str, Any] = {
+        "from": to_datetime(question.window.start_ms),
+        "to": to_datetime(question.window.end_ms),
+        "zone": question.zone,
+        "by": list(question.by),
+        "step": question.step,
+        "include_idle": question.include_idle,
+        "tenant_ids": None if question.tenant_ids is None else sorted(question.tenant_ids),
+        "limit": limit,
+        "offset": offset,
+        "price_pool": [segment.pool_id for segment in segments],
+        "price_category": [segment.category for segment in segments],
+        "price_class": [segment.service_class for segment in segments],
+        "price_from": [segment.starts_at for segment in segments],
+        "price_to": [segment.ends_at for segment in segments],
+        "price_micro": [segment.price_micro for segment in segments],
+        **{name: question.filters.get(name) for name in FILTERS},
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(ALLOCATIONS, parameters)
+        return [_row(question, values) for values in cursor.fetchall()]
+
+
+def _row(question: AllocationQuestion, values: Sequence[Any]) -> AllocationRow:
+    bucket, *dimensions, gpu_us, capacity, product, unpriced = values
+    named = dict(zip(DIMENSIONS, dimensions, strict=True))
+    amount = None
+    if not unpriced:
+        amount = round_half_even(int(product or 0), GPU_US_PER_GPU_HOUR)
+    return AllocationRow(
+        starts_at=bucket,
+        dimensions={name: named[name] for name in question.by},
+        gpu_us=int(gpu_us),
+        capacity_gpu_us=None if capacity is None else int(capacity),
+        amount_micro=amount,
+    )
+
+
+@dataclass(frozen=True)
+class RequeuedRow:
+    """A tenant's re-queued GPU time in a window; `partial` where a part of it is unknown."""
+
+    tenant: str
+    preemptions: int
+    deferrals: int
+    stopped: int
+    lost_gpu_us: int
+    recompute_gpu_us: int
+    waiting_gpu_us: int
+    partial: bool
+
+    @property
+    def requeued_gpu_us(self) -> int:
+        return self.lost_gpu_us + self.recompute_gpu_us
+
+
+def requeued(
+    window: Span,
+    horizon: datetime,
+    *,
+    tenant_ids: frozenset[int] | None = None,
+    offset: int = 0,
+    limit: int | None = None,
+) -> list[RequeuedRow]:
+    """Lost, recomputed and waited GPU time per tenant, ordered by tenant. One query."""
+    parameters = {
+        "from": to_datetime(window.start_ms),
+        "to": to_datetime(window.end_ms),
+        "horizon": horizon,
+        "tenant_ids": None if tenant_ids is None else sorted(tenant_ids),
+        "limit": limit,
+        "offset": offset,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(REQUEUED, parameters)
+        return [
+            RequeuedRow(tenant, hits, deferrals, stopped, int(lost), int(redone), int(waited), bool(partial))
+            for tenant, hits, deferrals, stopped, lost, redone, waited, partial in cursor.fetchall()
+        ]
