@@ -50,7 +50,9 @@ class RequeuedRowSerializer(serializers.Serializer[Any]):
     recompute_gpu_us = serializers.CharField()
     waiting_gpu_us = serializers.CharField()
     waiting_gpu_hours = serializers.CharField()
-    partial = serializers.BooleanField(help_text="a part is unknown, so the truth is at least this")
+    partial = serializers.BooleanField(  # type: ignore[assignment]  # the row's, not DRF's
+        help_text="a part is unknown, so the truth is at least this"
+    )
 
 
 WINDOW = OpenApiParameter(

@@ -20,7 +20,7 @@ from ledger.querysets import visible_to
 class TenantRow(serializers.Serializer[Any]):
     slug = serializers.CharField()
     name = serializers.CharField()
-    parent = serializers.CharField(allow_null=True)
+    parent = serializers.CharField(allow_null=True)  # type: ignore[assignment]  # the row's, not DRF's
     cost_center = serializers.CharField()
     gl_code = serializers.CharField()
     contacts = serializers.ListField(child=serializers.CharField())

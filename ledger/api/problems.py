@@ -77,8 +77,9 @@ def _document(error: Exception, response: Response, instance: str) -> dict[str, 
     }
     if isinstance(error, exceptions.ValidationError):
         document["errors"] = response.data
-    if isinstance(error, exceptions.Throttled) and error.wait is not None:
-        response["Retry-After"] = str(int(error.wait) + 1)
+    wait_s = getattr(error, "wait", None) if isinstance(error, exceptions.Throttled) else None
+    if wait_s is not None:
+        response["Retry-After"] = str(int(wait_s) + 1)
     document.update(getattr(error, "members", {}))
     return document
 
