@@ -2,9 +2,8 @@
 
 import time
 
-from tests.fixtures.services import WorkerFactory
-
 from ledger.config.celery import app
+from tests.fixtures.services import WorkerFactory
 
 
 def test_a_task_sent_while_no_worker_runs_is_done_by_the_next_one(worker_factory: WorkerFactory) -> None:
