@@ -243,18 +243,22 @@ def _last_seen(obj: Obj, series: Obj) -> Any:
 
 
 def holder(
-    source: SourceConfig, namespace: str, labels: Mapping[str, Any], queues: Mapping[str, str]
+    source: SourceConfig,
+    namespace: str,
+    labels: Mapping[str, Any],
+    queues: Mapping[str, str],
+    default_kind: str = "k8s_namespace",
 ) -> dict[str, Any]:
     """`{"service": slug}` or `{"identity": {...}}` of whatever lives in `namespace` under `labels`.
 
     options.service_label names the label that marks a replica of a shared service; options.identity the kind of
-    identity (default `k8s_namespace`). `queues` offers values for queue kinds. Where the configured kind has no
+    identity (default: the adapter's). `queues` offers values for queue kinds. Where the configured kind has no
     value here, the namespace stands in: it shows up as unmapped instead of being lost.
     """
     service_label = source.option("service_label", "")
     if service_label and labels.get(service_label):
         return {"service": str(labels[service_label])}
-    kind = source.option("identity", "k8s_namespace")
+    kind = source.option("identity", default_kind)
     value = labels.get(kind.removeprefix("label:")) if kind.startswith("label:") else queues.get(kind)
     if value:
         return {"identity": identity(kind, str(value))}

@@ -36,9 +36,7 @@ def run(
 
 
 def events_of(outcomes: Iterable[Outcome], event_type: str | None = None) -> list[Event]:
-    return [
-        o for o in outcomes if isinstance(o, dict) and event_type in (None, o["type"].split(".")[1])
-    ]
+    return [o for o in outcomes if isinstance(o, dict) and event_type in (None, o["type"].split(".")[1])]
 
 
 def refused_of(outcomes: Iterable[Outcome]) -> list[Refused]:
@@ -60,4 +58,6 @@ def plain(outcome: Outcome) -> Obj:
         return {"refused": outcome.reason, "line": outcome.position, "detail": outcome.detail}
     if isinstance(outcome, Notice):
         return {"notice": outcome.reason, "line": outcome.position, "subject": outcome.subject}
+    if isinstance(outcome, Notice):
+        return {"notice": outcome.reason, "line": outcome.position, "detail": outcome.detail}
     return copy.deepcopy(outcome)

@@ -1,0 +1,104 @@
+"""What LiteLLM's two shapes share: tokens, who asked, and why a call failed (inference.md 4.1).
+
+Prices of the gateway are never taken over: the ledger rates tokens. Where the gateway contradicts itself about
+a price, a notice says so.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from ingest.core.adapters.base import Notice, SourceConfig, decimal_of, identity
+from ingest.core.adapters.json_records import JsonRecord
+from ingest.core.adapters.native import Obj, child, count_of, first_text, text_of
+from ingest.core.adapters.refusal_reasons import TurnedAway, Verdict, verdict_of_text
+from ingest.core.adapters.request_record import Tokens, nobody
+
+FLAT_COST_KEY = "__ptu_flat_cost__"
+
+_LAYER_OF_TYPE = {
+    "requests": "rate_limit",
+    "tokens": "rate_limit",
+    "concurrent_requests": "rate_limit",
+    "budget": "budget",
+    "max_iterations": "quota",
+}
+_TIMEOUTS = frozenset({"408", "504"})
+_TOLERANCE = Decimal("0.01")
+
+
+def tokens_of(record: Obj, usage: Obj, failed: bool) -> Tokens:
+    """The counts of one row. `prompt_tokens` already includes cached and cache-written tokens.
+
+    A failed row without a usage object holds the 0 of its column default, which states nothing.
+    """
+    if failed and not usage and not count_of(record.get("total_tokens")):
+        return Tokens()
+    prompt, completion = child(usage, "prompt_tokens_details"), child(usage, "completion_tokens_details")
+    return Tokens(
+        input=count_of(record.get("prompt_tokens")),
+        cached_input=_first_count(prompt.get("cached_tokens"), usage.get("cache_read_input_tokens")),
+        cache_write=_first_count(
+            usage.get("cache_creation_input_tokens"), prompt.get("cache_creation_tokens")
+        ),
+        output=count_of(record.get("completion_tokens")),
+        reasoning=count_of(completion.get("reasoning_tokens")),
+    )
+
+
+def _first_count(*values: object) -> int | None:
+    return next((count_of(value) for value in values if value is not None), None)
+
+
+def who_asked(source: SourceConfig, team: object, key_hash: object, user: object) -> Obj:
+    """The first identity of options.identities that the row has (default team, then virtual key)."""
+    values = {"litellm_team": team, "api_key_hash": key_hash, "user": user}
+    for kind in source.option("identities", ["litellm_team", "api_key_hash"]):
+        value = text_of(values.get(kind))
+        if value is not None:
+            return {"identity": identity(kind, value)}
+    return nobody(source)
+
+
+def verdict_of(error: Obj) -> Verdict | None:
+    """What a failure was; `None` if it was neither a refusal nor a displacement."""
+    known = verdict_of_text(first_text(error.get("error_message"), error.get("error_str")))
+    if known is not None:
+        return known
+    category, limit = (
+        text_of(error.get("error_rate_limit_category")),
+        text_of(error.get("error_rate_limit_type")),
+    )
+    name, code = text_of(error.get("error_class")) or "", text_of(error.get("error_code"))
+    origin = "upstream" if (category or "").startswith("vendor") else "gateway"
+    if first_text(error.get("error_budget_entity_type")) or "Budget" in name:
+        return TurnedAway("budget", limit or "budget", origin)
+    if category is None and code != "429" and name != "RateLimitError":
+        return None
+    return TurnedAway(
+        _LAYER_OF_TYPE.get(limit or "", "rate_limit"), limit or category or "rate_limit", origin
+    )
+
+
+def failure_outcome(error: Obj) -> str:
+    """`timeout`, `aborted` or `error` of a failed row that was no refusal."""
+    name, code = text_of(error.get("error_class")) or "", text_of(error.get("error_code"))
+    if code in _TIMEOUTS or "Timeout" in name:
+        return "timeout"
+    return "aborted" if code == "499" or "Cancelled" in name or "Disconnect" in name else "error"
+
+
+def status_of(error: Obj, default: int = 429) -> int:
+    code = text_of(error.get("error_code"))
+    return int(code) if code is not None and code.isascii() and code.isdigit() and len(code) == 3 else default
+
+
+def spend_notice(record: JsonRecord, subject: str, spend: object, breakdown: Obj) -> Notice | None:
+    """Notice that the price of the row and the sum of its own breakdown differ by more than 1 %."""
+    if spend is None or breakdown.get("total_cost") is None:
+        return None
+    stated, summed = decimal_of(spend), decimal_of(breakdown["total_cost"])
+    if abs(stated - summed) <= _TOLERANCE * max(abs(stated), abs(summed)):
+        return None
+    detail = f"the gateway says it spent {stated} and, in its breakdown, {summed}; tokens are rated anew"
+    return Notice(record.position, "spend_mismatch", detail, subject)
