@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import sys
-import time
+import threading
 import urllib.error
 import urllib.request
 from argparse import ArgumentParser
@@ -51,9 +51,7 @@ class Command(LedgerCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if not 0 < options["port"] < 65536:
             raise BadInput(f"--port must lie between 1 and 65535, not {options['port']}")
-        # A service manager, or a terminal that closes, says stop as Ctrl-C does.
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, _interrupt)
+        self.stop = StopRequest()
         with only_one_of(settings.VAR_DIR):
             supervisor = Supervisor(settings.VAR_DIR, settings.BASE_DIR, child_environment())
             left_behind = supervisor.clear_leftovers()
@@ -62,10 +60,11 @@ class Command(LedgerCommand):
             try:
                 self.run_all(supervisor, options)
             except KeyboardInterrupt:
-                pass
+                pass  # asked to stop while still preparing
             except ChildFailed as error:
                 raise CommandFailed(str(error)) from None
             finally:
+                self.stop.only_note()
                 self.wind_down(supervisor)
 
     def run_all(self, supervisor: Supervisor, options: dict[str, Any]) -> None:
@@ -74,11 +73,13 @@ class Command(LedgerCommand):
         call_command("migrate", interactive=False, verbosity=0)
         if not options["no_demo"]:
             self.load_demo()
+        # From here on a signal is only noted: an exception between fork and bookkeeping would lose a child.
+        self.stop.only_note()
         address = self.start_processes(supervisor, options["host"], options["port"])
+        if not self.stop.asked.is_set():
+            self.welcome(address)
         connection.close()  # the loop below may last for weeks and needs none
-        self.welcome(address)
-        while True:
-            time.sleep(1)
+        while not self.stop.asked.wait(1):
             supervisor.restart_dead(self.say)
             self.keep_servers()
 
@@ -125,8 +126,9 @@ class Command(LedgerCommand):
         self.say(f"Starting the web server on port {port}")
         web = supervisor.start("web", gunicorn(host, port))
         address = f"http://{'127.0.0.1' if host in {'0.0.0.0', '::'} else host}:{port}/"
-        supervisor.wait_for(web, lambda: answers(f"{address}healthz/"), READY_SECONDS)
-        supervisor.wait_for(worker, lambda: is_consuming(worker), READY_SECONDS)
+        is_asked = self.stop.asked.is_set
+        supervisor.wait_for(web, lambda: is_asked() or answers(f"{address}healthz/"), READY_SECONDS)
+        supervisor.wait_for(worker, lambda: is_asked() or is_consuming(worker), READY_SECONDS)
         return address
 
     def choose_port(self, host: str, first: int) -> int:
@@ -149,16 +151,17 @@ class Command(LedgerCommand):
         self.say("\nCtrl-C stops everything; the data stays in " + str(settings.VAR_DIR))
 
     def wind_down(self, supervisor: Supervisor) -> None:
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
         with contextlib.suppress(OSError):  # the terminal may be gone
             self.say("\nStopping")
         supervisor.stop()
         connection.close()
+        # `stop_if_unused` is for a server that was started and not yet joined when the signal came.
         if not settings.BROKER_URL:
             valkey_in(settings.VAR_DIR).release()
+            valkey_in(settings.VAR_DIR).stop_if_unused()
         if not settings.DATABASE_URL:
             postgres_in(settings.VAR_DIR).release()
+            postgres_in(settings.VAR_DIR).stop_if_unused()
         with contextlib.suppress(OSError):
             self.say("Stopped")
 
@@ -167,8 +170,25 @@ class Command(LedgerCommand):
         self.stdout.flush()
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+class StopRequest:
+    """Ctrl-C, a service manager or a closing terminal: each asks to stop, in every phase of the run."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self._interrupts = True
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._receive)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
+            signal.signal(signal.SIGHUP, self._receive)
+
+    def only_note(self) -> None:
+        """End the phase in which a signal interrupts what is going on."""
+        self._interrupts = False
+
+    def _receive(self, signum: int, frame: FrameType | None) -> None:
+        self.asked.set()
+        if self._interrupts:
+            raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
