@@ -67,9 +67,14 @@ def service_of(source: SourceConfig, *native_names: str | None) -> str | None:
 
 
 def model_of(source: SourceConfig, *native_names: str | None) -> str:
-    """The model a record names, else options.model. Raises `Refusal` if neither says one."""
+    """The model a record names, under the name options.models gives it, else options.model.
+
+    Raises `Refusal` if there is none.
+    """
     named = next((name for name in native_names if name is not None), None)
-    return needed(named or source.option("model", "") or None, "model, and options.model is not set")
+    if named is None:
+        return needed(source.option("model", "") or None, "model, and options.model is not set")
+    return str(source.option("models", {}).get(named, named))
 
 
 def request_event(
