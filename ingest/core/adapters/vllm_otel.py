@@ -85,7 +85,7 @@ def _span(span: Obj, resource: Obj, source: SourceConfig) -> Iterator[Event]:
             source,
             text_of(attributes.get("gen_ai.response.model")),
             text_of(attributes.get("gen_ai.request.model")),
-            text_of(source.option("models", {}).get(service_name or "")),
+            service_name if service_name in source.option("models", {}) else None,
         ),
         pool_names=(service_name,),
         queued_at=rfc3339(arrived_ms) if waited else None,
