@@ -6,6 +6,7 @@ a price, a notice says so.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
 
 from ingest.core.adapters.base import Notice, SourceConfig, decimal_of, identity
@@ -25,6 +26,39 @@ _LAYER_OF_TYPE = {
 }
 _TIMEOUTS = frozenset({"408", "504"})
 _TOLERANCE = Decimal("0.01")
+
+
+_PROVIDERS = frozenset({"hosted_vllm", "vllm", "sglang", "openai", "azure", "anthropic", "litellm_proxy"})
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The three names a row has for what answered."""
+
+    deployment_id: str | None
+    group: str | None
+    """What was asked for; several models may stand behind it."""
+    answered: str | None
+    """The model that really answered, without its provider."""
+
+    @classmethod
+    def of(cls, record: Obj) -> Models:
+        model, provider = text_of(record.get("model")), text_of(record.get("custom_llm_provider"))
+        prefix, slash, rest = (model or "").partition("/")
+        if slash and rest and (prefix == provider or prefix in _PROVIDERS):
+            model = rest
+        return cls(text_of(record.get("model_id")), text_of(record.get("model_group")), model)
+
+    def rated(self, source: SourceConfig) -> tuple[str | None, str | None]:
+        """Names to rate by: the model that answered first, so that each attempt of a fallback keeps its own rate.
+
+        options.model_from = "group" turns that round.
+        """
+        by_group = source.option("model_from", "model") == "group"
+        return (self.group, self.answered) if by_group else (self.answered, self.group)
+
+    def for_pool(self) -> tuple[str | None, str | None, str | None]:
+        return self.deployment_id, self.group, self.answered
 
 
 def tokens_of(record: Obj, usage: Obj, failed: bool) -> Tokens:

@@ -16,6 +16,7 @@ from ingest.core.adapters.base import Notice, Outcome, Refusal, SourceConfig, St
 from ingest.core.adapters.json_records import JsonRecord
 from ingest.core.adapters.litellm import (
     FLAT_COST_KEY,
+    Models,
     failure_outcome,
     spend_notice,
     status_of,
@@ -56,7 +57,7 @@ class _Row:
     parent: str | None
     attempt: int
     belongs_to: Obj
-    models: tuple[str | None, ...]
+    models: Models
     failed: bool
     cache_hit: bool
 
@@ -100,14 +101,13 @@ def _row(values: Obj, source: SourceConfig) -> _Row:
         parent=retry[1] if retry else None,
         attempt=int(retry[2]) if retry else 1 + (retried or 0),
         belongs_to=who_asked(source, values.get("team_id"), values.get("api_key"), values.get("user")),
-        models=tuple(text_of(values.get(name)) for name in ("model_group", "model", "model_id")),
+        models=Models.of(values),
         failed="failure" in (values.get("status"), metadata.get("status")),
         cache_hit=values.get("cache_hit") in ("True", "true", True),
     )
 
 
 def _request(row: _Row, verdict: Verdict | None, source: SourceConfig) -> Outcome:
-    group, model, model_id = row.models
     outcome = (
         "preempted" if isinstance(verdict, ThrownOut) else failure_outcome(row.error) if row.failed else "ok"
     )
@@ -117,12 +117,12 @@ def _request(row: _Row, verdict: Verdict | None, source: SourceConfig) -> Outcom
         event_id=row.request,
         parent_request=row.parent,
         attempt=row.attempt,
-        model=model_of(source, group, model),
-        pool_names=(model_id, group, model),
+        model=model_of(source, *row.models.rated(source)),
+        pool_names=row.models.for_pool(),
         started_ms=native_ms(row.row.get("startTime"), source),
         finished_ms=native_ms(row.row.get("endTime"), source),
         belongs_to=row.belongs_to,
-        outcome=outcome,
+        outcome=_outcome(row, verdict),
         # An answer out of the gateway's cache moved no token through a GPU.
         tokens=_cached_answer() if row.cache_hit else _tokens(row),
         gpu_seconds=0 if row.cache_hit else None,
@@ -130,6 +130,15 @@ def _request(row: _Row, verdict: Verdict | None, source: SourceConfig) -> Outcom
         api_key=text_of(row.row.get("api_key")),
         labels=_labels(row),
     )
+
+
+def _outcome(row: _Row, verdict: Verdict | None) -> str:
+    if isinstance(verdict, ThrownOut):
+        return "preempted"
+    if row.failed:
+        return failure_outcome(row.error)
+    # An attempt that was billed and yet tried again did not answer.
+    return "ok" if row.parent is None else "error"
 
 
 def _tokens(row: _Row) -> Tokens:
@@ -148,7 +157,6 @@ def _labels(row: _Row) -> dict[str, str] | None:
 
 
 def _rejection(row: _Row, verdict: TurnedAway, source: SourceConfig) -> Outcome:
-    group, model, model_id = row.models
     return rejection_event(
         source,
         event_id=f"{row.request}/rejected",
@@ -159,13 +167,12 @@ def _rejection(row: _Row, verdict: TurnedAway, source: SourceConfig) -> Outcome:
         status=status_of(row.error),
         origin=verdict.origin,
         request=row.request,
-        model=group or model,
-        pool=optional_pool(source, model_id, group, model),
+        model=row.models.answered or row.models.group,
+        pool=optional_pool(source, *row.models.for_pool()),
     )
 
 
 def _preemption(row: _Row, verdict: ThrownOut, source: SourceConfig) -> Outcome:
-    group, model, model_id = row.models
     return request_preemption(
         source,
         preemption=f"{row.request}/{verdict.reason}",
@@ -174,7 +181,7 @@ def _preemption(row: _Row, verdict: ThrownOut, source: SourceConfig) -> Outcome:
         decided_ms=native_ms(row.row.get("endTime"), source),
         belongs_to=row.belongs_to,
         cause=verdict.cause,
-        pool=source.pool_for(model_id, group, model),
+        pool=source.pool_for(*row.models.for_pool()),
         disposition="stopped",
         queued_only=True if verdict.queued_only else None,
     )
