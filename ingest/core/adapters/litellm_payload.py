@@ -7,10 +7,12 @@ fallbacks of one logical request together; each attempt keeps its own model, and
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from ingest.core.adapters.base import Outcome, SourceConfig, State
+from ingest.core.adapters.base import Event, Outcome, SourceConfig, State
 from ingest.core.adapters.json_records import JsonRecord
 from ingest.core.adapters.litellm import (
+    Models,
     failure_outcome,
     spend_notice,
     status_of,
@@ -39,6 +41,19 @@ from ingest.core.adapters.request_record import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    payload: Obj
+    error: Obj
+    failed: bool
+    id: str
+    parent: str | None
+    models: Models
+    belongs_to: Obj
+    started_ms: int
+    finished_ms: int
+
+
 def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
     """Payloads as the webhook and object-store callbacks write them, one per line or in an array."""
     return read_each(lines, lambda record: _record(record, source))
@@ -47,102 +62,105 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
 def _record(record: JsonRecord, source: SourceConfig) -> Iterator[Outcome]:
     payloads = record.value if isinstance(record.value, list) else [record.value]
     for payload in payloads:
-        yield from _payload(record, as_object(payload, "the payload"), source)
+        yield from _outcomes(record, _attempt(as_object(payload, "the payload"), source), source)
 
 
-def _payload(record: JsonRecord, payload: Obj, source: SourceConfig) -> Iterator[Outcome]:
-    failed = payload.get("status") == "failure"
-    error = {"error_str": payload.get("error_str"), **child(payload, "error_information")}
-    verdict = verdict_of(error) if failed else None
+def _outcomes(record: JsonRecord, attempt: _Attempt, source: SourceConfig) -> Iterator[Outcome]:
+    verdict = verdict_of(attempt.error) if attempt.failed else None
     if isinstance(verdict, TurnedAway):
-        yield _rejection(payload, error, verdict, source)
+        yield _rejection(attempt, verdict, source)
         return
-    yield _request(payload, error, failed, verdict, source)
+    yield _request(attempt, verdict, source)
     if isinstance(verdict, ThrownOut):
-        yield request_preemption(
-            source,
-            preemption=f"{_request_id(payload)}/{verdict.reason}",
-            request=_request_id(payload),
-            decided_ms=native_ms(payload.get("endTime"), source),
-            belongs_to=_who(payload, source),
-            cause=verdict.cause,
-            pool=source.pool_for(*_models(payload)),
-            disposition="stopped",
-            queued_only=True if verdict.queued_only else None,
-        )
-    notice = spend_notice(
-        record, _request_id(payload), payload.get("response_cost"), child(payload, "cost_breakdown")
-    )
+        yield _preemption(attempt, verdict, source)
+    payload = attempt.payload
+    notice = spend_notice(record, attempt.id, payload.get("response_cost"), child(payload, "cost_breakdown"))
     if notice is not None:
         yield notice
 
 
-def _request(
-    payload: Obj, error: Obj, failed: bool, verdict: Verdict | None, source: SourceConfig
-) -> Outcome:
+def _attempt(payload: Obj, source: SourceConfig) -> _Attempt:
+    call_id = needed(first_text(payload.get("litellm_call_id"), payload.get("id")), "litellm_call_id or id")
+    failed = payload.get("status") == "failure"
+    models, metadata = Models.of(payload), child(payload, "metadata")
+    started_ms = native_ms(payload.get("startTime"), source)
+    logical = _logical_request(payload, call_id)
+    # Attempts may share one call id. The one that succeeded is the call; those that failed are told apart.
+    own_id = f"{call_id}/{models.deployment_id or models.answered or ''}/{started_ms}" if failed else call_id
+    return _Attempt(
+        payload=payload,
+        error={"error_str": payload.get("error_str"), **child(payload, "error_information")},
+        failed=failed,
+        id=own_id,
+        parent=None if logical == own_id else logical,
+        models=models,
+        belongs_to=who_asked(
+            source,
+            metadata.get("user_api_key_team_id"),
+            metadata.get("user_api_key_hash"),
+            metadata.get("user_api_key_user_id"),
+        ),
+        started_ms=started_ms,
+        finished_ms=native_ms(payload.get("endTime"), source),
+    )
+
+
+def _logical_request(payload: Obj, call_id: str) -> str:
+    """The trace, unless it is a whole session, which says nothing about one request."""
+    trace = text_of(payload.get("trace_id"))
+    return call_id if trace is None or trace == text_of(payload.get("session_id")) else trace
+
+
+def _request(attempt: _Attempt, verdict: Verdict | None, source: SourceConfig) -> Event:
+    payload = attempt.payload
     cache_hit = payload.get("cache_hit") is True
-    model_id, group, model = _models(payload)
     usage = child(child(payload, "metadata"), "usage_object") or child(
         child(payload, "hidden_params"), "usage_object"
     )
+    failure = "preempted" if isinstance(verdict, ThrownOut) else failure_outcome(attempt.error)
     return request_event(
         source,
-        request=_request_id(payload),
-        parent_request=_parent(payload),
-        model=model_of(source, group, model)
-        if source.option("model_from", "group") == "group"
-        else model_of(source, model, group),
-        pool_names=(model_id, group, model),
-        started_ms=native_ms(payload.get("startTime"), source),
-        finished_ms=native_ms(payload.get("endTime"), source),
-        belongs_to=_who(payload, source),
-        outcome="preempted" if isinstance(verdict, ThrownOut) else failure_outcome(error) if failed else "ok",
-        tokens=Tokens(input=0, output=0) if cache_hit else tokens_of(payload, usage, failed),
+        request=attempt.id,
+        parent_request=attempt.parent,
+        model=model_of(source, *attempt.models.rated(source)),
+        pool_names=attempt.models.for_pool(),
+        started_ms=attempt.started_ms,
+        finished_ms=attempt.finished_ms,
+        belongs_to=attempt.belongs_to,
+        outcome=failure if attempt.failed else "ok",
+        # An answer out of the gateway's cache moved no token through a GPU.
+        tokens=Tokens(input=0, output=0) if cache_hit else tokens_of(payload, usage, attempt.failed),
         gpu_seconds=0 if cache_hit else None,
         user=text_of(payload.get("end_user")),
         labels={"cache_hit": "true"} if cache_hit else None,
     )
 
 
-def _rejection(payload: Obj, error: Obj, verdict: TurnedAway, source: SourceConfig) -> Outcome:
-    model_id, group, model = _models(payload)
+def _rejection(attempt: _Attempt, verdict: TurnedAway, source: SourceConfig) -> Event:
     return rejection_event(
         source,
-        event_id=f"{_request_id(payload)}/rejected",
-        time_ms=native_ms(payload.get("endTime") or payload.get("startTime"), source),
-        belongs_to=_who(payload, source),
+        event_id=f"{attempt.id}/rejected",
+        time_ms=attempt.finished_ms,
+        belongs_to=attempt.belongs_to,
         layer=verdict.layer,
         reason=verdict.reason,
-        status=status_of(error),
+        status=status_of(attempt.error),
         origin=verdict.origin,
-        request=_request_id(payload),
-        model=group or model,
-        pool=optional_pool(source, model_id, group, model),
+        request=attempt.id,
+        model=attempt.models.answered or attempt.models.group,
+        pool=optional_pool(source, *attempt.models.for_pool()),
     )
 
 
-def _request_id(payload: Obj) -> str:
-    return needed(first_text(payload.get("litellm_call_id"), payload.get("id")), "litellm_call_id or id")
-
-
-def _parent(payload: Obj) -> str | None:
-    """The logical request. A trace that is a whole session says nothing about one request."""
-    trace = text_of(payload.get("trace_id"))
-    if trace is None or trace in (text_of(payload.get("session_id")), _request_id(payload)):
-        return None
-    return trace
-
-
-def _who(payload: Obj, source: SourceConfig) -> Obj:
-    metadata = child(payload, "metadata")
-    return who_asked(
+def _preemption(attempt: _Attempt, verdict: ThrownOut, source: SourceConfig) -> Event:
+    return request_preemption(
         source,
-        metadata.get("user_api_key_team_id"),
-        metadata.get("user_api_key_hash"),
-        metadata.get("user_api_key_user_id"),
+        preemption=f"{attempt.id}/{verdict.reason}",
+        request=attempt.id,
+        decided_ms=attempt.finished_ms,
+        belongs_to=attempt.belongs_to,
+        cause=verdict.cause,
+        pool=source.pool_for(*attempt.models.for_pool()),
+        disposition="stopped",
+        queued_only=True if verdict.queued_only else None,
     )
-
-
-def _models(payload: Obj) -> tuple[str | None, str | None, str | None]:
-    """(deployment id, group that was asked for, model that answered)."""
-    return tuple(text_of(payload.get(name)) for name in ("model_id", "model_group", "model"))  # type: ignore[return-value]
