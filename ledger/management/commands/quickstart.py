@@ -120,6 +120,7 @@ class Command(LedgerCommand):
         worker = supervisor.start(
             "worker", [*CELERY, "worker", "--concurrency=2", "--loglevel=INFO", "--without-gossip"]
         )
+        Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)  # WhiteNoise warns when it is not there
         schedule = settings.VAR_DIR / "celerybeat-schedule"
         supervisor.start("beat", [*CELERY, "beat", "--loglevel=INFO", "--pidfile=", f"--schedule={schedule}"])
         port = self.choose_port(host, first_port)
@@ -212,7 +213,15 @@ def child_environment() -> dict[str, str]:
 
 def gunicorn(host: str, port: int) -> list[str]:
     bind = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    options = ["--workers=2", "--threads=4", "--timeout=120", "--graceful-timeout=10", "--access-logfile=-"]
+    # Its control socket would lie in the home directory, one for all ledgers of the account.
+    options = [
+        "--no-control-socket",
+        "--workers=2",
+        "--threads=4",
+        "--timeout=120",
+        "--graceful-timeout=10",
+        "--access-logfile=-",
+    ]
     return [sys.executable, "-m", "gunicorn", "ledger.config.wsgi", "--bind", bind, *options]
 
 
