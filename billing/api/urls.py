@@ -2,11 +2,33 @@
 
 from django.urls import URLPattern, URLResolver, path
 
-from billing.api import allocations, masters, tokens
+from billing.api import allocations, masters, preemptions, statements, tokens
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("allocations/", allocations.AllocationsView.as_view(), name="api-allocations"),
     path("requeued/", allocations.RequeuedView.as_view(), name="api-requeued"),
+    path("preemptions/", preemptions.PreemptionsView.as_view(), name="api-preemptions"),
+    path("preemptions/matrix/", preemptions.PreemptionMatrixView.as_view(), name="api-preemption-matrix"),
+    path("preemptions/<uuid:preemption_id>/", preemptions.PreemptionView.as_view(), name="api-preemption"),
+    path("statements/", statements.StatementsView.as_view(), name="api-statements"),
+    path("statements/<uuid:statement_id>/", statements.StatementView.as_view(), name="api-statement"),
+    path(
+        "statements/<uuid:statement_id>/lines/",
+        statements.StatementLinesView.as_view(),
+        name="api-statement-lines",
+    ),
+    path(
+        "statements/<uuid:statement_id>/preemptions/",
+        statements.StatementPreemptionsView.as_view(),
+        name="api-statement-preemptions",
+    ),
+    path("statements/<uuid:statement_id>/bill.csv", statements.BillCsvView.as_view(), name="api-bill-csv"),
+    path("statements/<uuid:statement_id>/usage.csv", statements.UsageCsvView.as_view(), name="api-usage-csv"),
+    path(
+        "statements/<uuid:statement_id>/preemptions.csv",
+        statements.PreemptionsCsvView.as_view(),
+        name="api-preemptions-csv",
+    ),
     path("usage/tokens/", tokens.TokensView.as_view(), name="api-usage-tokens"),
     path("tenants/", masters.TenantsView.as_view(), name="api-tenants"),
     path("pools/", masters.PoolsView.as_view(), name="api-pools"),

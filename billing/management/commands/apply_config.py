@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandError
-from ledger.management.base import LedgerCommand
 
 from billing.core.configuration import ConfigurationError, parse
 from billing.services.configuration import apply_configuration
+from ledger.management.base import LedgerCommand
 
 
 class Command(LedgerCommand):

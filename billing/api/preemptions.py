@@ -1,0 +1,128 @@
+"""`GET preemptions/`, one of them, and the matrix preemptor x victim."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.http import Http404
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing.api.allocations import WINDOW
+from billing.api.questions import filters_of, window_of
+from billing.api.statements import PreemptionRow
+from billing.exports.preemptions import CAUSE, COLUMNS, VICTIM, record_row
+from billing.models import PreemptionRecord
+from billing.selectors.names import Names
+from billing.selectors.periods import ledger_and_now
+from billing.selectors.preemptions import matrix
+from billing.selectors.statements import preemption_records
+from ledger.access import Access
+from ledger.api.views import LedgerView, ListView
+from ledger.core.periods import to_datetime
+from ledger.core.units import gpu_hours_text, milli_gpus_text
+from ledger.models import Ledger, Tenant
+
+FILTERS = ("pool", "cause", "victim", "preemptor", "preemptor_source", "disposition")
+_LOOKUPS = {"pool": "pool__slug", "victim": "victim__slug", "preemptor": "preemptor__slug"}
+
+
+class MatrixRow(serializers.Serializer[Any]):
+    preemptor = serializers.CharField()
+    victim = serializers.CharField()
+    preemptions = serializers.IntegerField()
+    gpus = serializers.CharField()
+    requeued_gpu_hours = serializers.CharField()
+    requeued_gpu_us = serializers.CharField()
+    waiting_gpu_us = serializers.CharField()
+
+
+class PreemptionsView(ListView):
+    """Who preempted whom, newest first. A tenant sees those that hit it and those that it caused."""
+
+    parameters = frozenset({"window", *FILTERS})
+
+    @extend_schema(
+        operation_id="preemptions_list",
+        parameters=[WINDOW, *[OpenApiParameter(name, str) for name in FILTERS]],
+        responses=PreemptionRow(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        ledger, now_ms = ledger_and_now()
+        window = window_of(request, ledger, now_ms)
+        rows = preemption_records(self.access).filter(
+            decided_at__gte=to_datetime(window.start_ms), decided_at__lt=to_datetime(window.end_ms)
+        )
+        for name, values in filters_of(request, FILTERS).items():
+            if name in ("victim", "preemptor") and not self.access.sees_all_tenants:
+                # Filtering by another's slug would tell whether it exists; only one's own names are looked up.
+                own = Tenant.objects.filter(pk__in=self.access.tenant_ids).values_list(
+                    "holder__slug", flat=True
+                )
+                values = [value for value in values if value in set(own)]
+            rows = rows.filter(**{f"{_LOOKUPS.get(name, name)}__in": values})
+        names = Names(self.access, at=to_datetime(window.start_ms))
+        return self.page(
+            lambda offset, limit: list(rows[offset : offset + limit]),
+            lambda record: preemption_row(record, names, self.access, ledger),
+        )
+
+
+def preemption_row(record: PreemptionRecord, names: Names, access: Access, ledger: Ledger) -> dict[str, Any]:
+    """A record as its asker sees it: a tenant that was hit through a shared service gets its own share of it."""
+    hit = next(
+        (
+            share.account.tenant
+            for share in record.shares.all()
+            if share.account.tenant_id in access.tenant_ids
+        ),
+        None,
+    )
+    role = VICTIM if access.sees_all_tenants or hit is not None else CAUSE
+    tenant = None if access.sees_all_tenants else hit
+    row = record_row(record, role, names, ledger.currency, tenant=tenant)
+    return {"id": str(record.pk), **{column: row[column] for column in COLUMNS}}
+
+
+class PreemptionView(LedgerView):
+    """One preemption with its source events."""
+
+    @extend_schema(operation_id="preemptions_retrieve", responses=PreemptionRow)
+    def get(self, request: Request, preemption_id: UUID) -> Response:
+        ledger, _ = ledger_and_now()
+        record = preemption_records(self.access).filter(pk=preemption_id).first()
+        if record is None:
+            raise Http404
+        names = Names(self.access, at=record.decided_at)
+        row = preemption_row(record, names, self.access, ledger)
+        events = record.events if self.access.may_read_ingest else []
+        return Response({**row, "events": events})
+
+
+class PreemptionMatrixView(ListView):
+    """Preemptor x victim over a window."""
+
+    parameters = frozenset({"window"})
+
+    @extend_schema(operation_id="preemptions_matrix", parameters=[WINDOW], responses=MatrixRow(many=True))
+    def get(self, request: Request) -> Response:
+        ledger, now_ms = ledger_and_now()
+        window = window_of(request, ledger, now_ms)
+        names = Names(self.access, at=to_datetime(window.start_ms))
+        cells = matrix(preemption_records(self.access), window)
+        rows = [
+            {
+                "preemptor": names.shown(cell.preemptor_id),
+                "victim": names.shown(cell.victim_id),
+                "preemptions": cell.preemptions,
+                "gpus": milli_gpus_text(cell.milli_gpus),
+                "requeued_gpu_hours": gpu_hours_text(cell.requeued_gpu_us),
+                "requeued_gpu_us": str(cell.requeued_gpu_us),
+                "waiting_gpu_us": str(cell.waiting_gpu_us),
+            }
+            for cell in cells
+        ]
+        return self.page(lambda offset, limit: rows[offset : offset + limit], lambda row: row)

@@ -1,0 +1,217 @@
+"""`statements/` and what hangs below one; downloads are streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.http import Http404, StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from rest_framework import serializers
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing.exports import preemptions as preemption_export
+from billing.exports.bill import line_row
+from billing.exports.files import file_name, statement_file
+from billing.models import Statement, StatementState
+from billing.selectors.names import Names
+from billing.selectors.statements import statements_for
+from ledger.access import Access
+from ledger.api.views import LedgerView, ListView
+from ledger.core.currency import minor_places
+from ledger.core.units import fixed_decimal, micro_text
+
+
+class StatementRow(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    number = serializers.CharField()
+    month = serializers.CharField()
+    tenant = serializers.CharField()
+    state = serializers.ChoiceField(choices=StatementState.choices)
+    currency = serializers.CharField()
+    total = serializers.CharField(help_text="decimal, as printed")
+    total_exact = serializers.CharField(help_text="decimal, to the micro unit")
+    totals = serializers.DictField(help_text="GPU time by category and other totals, decimal strings")
+    sha256 = serializers.CharField()
+    computed_at = serializers.DateTimeField()
+    issued_at = serializers.DateTimeField(allow_null=True)
+
+
+LINE_COLUMNS = (
+    "line",
+    "kind",
+    "pool",
+    "cluster",
+    "gpu_model",
+    "model",
+    "category",
+    "description",
+    "quantity",
+    "unit",
+    "unit_price",
+    "amount",
+    "rounding",
+    "currency",
+    "concerns_month",
+    "preemptions",
+)
+StatementLineRow = type(
+    "StatementLineRow",
+    (serializers.Serializer,),
+    {name: serializers.CharField() for name in LINE_COLUMNS} | {"line": serializers.IntegerField()},
+)
+PreemptionRow = type(
+    "StatementPreemptionRow",
+    (serializers.Serializer,),
+    {name: serializers.CharField() for name in preemption_export.COLUMNS},
+)
+
+
+def statement_row(statement: Statement) -> dict[str, Any]:
+    return {
+        "id": str(statement.pk),
+        "number": statement.number,
+        "month": statement.period_id,
+        "tenant": statement.tenant.slug,
+        "state": statement.state,
+        "currency": statement.currency,
+        "total": fixed_decimal(statement.total_minor, minor_places(statement.currency)),
+        "total_exact": micro_text(statement.total_micro),
+        "totals": statement.totals,
+        "sha256": statement.sha256,
+        "computed_at": statement.computed_at,
+        "issued_at": statement.issued_at,
+    }
+
+
+def _one(access: Access, statement_id: UUID) -> Statement:
+    statement = statements_for(access).filter(pk=statement_id).first()
+    if statement is None:
+        raise Http404
+    return statement
+
+
+class StatementsView(ListView):
+    """Statements, newest month first."""
+
+    parameters = frozenset({"month", "tenant", "state"})
+
+    @extend_schema(
+        operation_id="statements_list",
+        parameters=[
+            OpenApiParameter("month", str),
+            OpenApiParameter("tenant", str),
+            OpenApiParameter("state", str, enum=StatementState.values),
+        ],
+        responses=StatementRow(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        rows = statements_for(self.access)
+        for name, field in (("month", "period"), ("tenant", "tenant__holder__slug"), ("state", "state")):
+            wanted = request.query_params.get(name, "").replace("\x00", "")
+            if name in request.query_params:
+                rows = rows.filter(**{field: wanted})
+        return self.page(lambda offset, limit: list(rows[offset : offset + limit]), statement_row)
+
+
+class StatementView(LedgerView):
+    """One statement."""
+
+    @extend_schema(operation_id="statements_retrieve", responses=StatementRow)
+    def get(self, request: Request, statement_id: UUID) -> Response:
+        return Response(statement_row(_one(self.access, statement_id)))
+
+
+class StatementLinesView(ListView):
+    """The lines of a statement, as in bill.csv."""
+
+    @extend_schema(operation_id="statements_lines_list", responses=StatementLineRow(many=True))
+    def get(self, request: Request, statement_id: UUID) -> Response:
+        statement = _one(self.access, statement_id)
+        lines = statement.lines.order_by("position")
+
+        def to_row(line: Any) -> dict[str, Any]:
+            row = line_row(statement, line)
+            return {name: row[name] for name in LINE_COLUMNS}
+
+        return self.page(lambda offset, limit: list(lines[offset : offset + limit]), to_row)
+
+
+class StatementPreemptionsView(ListView):
+    """The preemptions of a statement's month, as in preemptions.csv."""
+
+    @extend_schema(operation_id="statements_preemptions_list", responses=PreemptionRow(many=True))
+    def get(self, request: Request, statement_id: UUID) -> Response:
+        statement = _one(self.access, statement_id)
+        names = Names(self.access, at=statement.period.starts_at)
+        rows = list(
+            preemption_export.preemption_rows(statement.tenant, statement.period, names, statement.currency)
+        )
+        return self.page(
+            lambda offset, limit: rows[offset : offset + limit],
+            lambda row: dict(zip(preemption_export.COLUMNS, row, strict=True)),
+        )
+
+
+class _AnyAccept(DefaultContentNegotiation):
+    """A download is the file that its name says, whatever the client prefers."""
+
+    def select_renderer(self, request: Request, renderers: Any, format_suffix: str | None = None) -> Any:
+        return renderers[0], renderers[0].media_type
+
+
+class _StatementFileView(LedgerView):
+    """A file of a statement, streamed."""
+
+    parameters = frozenset({"excel"})
+    content_negotiation_class = _AnyAccept
+    file: ClassVar[str]
+
+    def get(self, request: Request, statement_id: UUID) -> StreamingHttpResponse:
+        statement = _one(self.access, statement_id)
+        excel = request.query_params.get("excel") == "1"
+        response = StreamingHttpResponse(
+            statement_file(statement, self.file, self.access, excel=excel),
+            content_type="text/csv; charset=utf-8",
+        )
+        response["Content-Disposition"] = f'attachment; filename="{file_name(statement, self.file)}"'
+        if statement.state == StatementState.ISSUED:
+            # An issued statement never changes again.
+            response["ETag"] = f'"{statement.sha256}-{self.file}-{int(excel)}"'
+            response["Cache-Control"] = "private, max-age=31536000, immutable"
+        return response
+
+
+def _file_schema(operation_id: str) -> Callable[[type[_StatementFileView]], type[_StatementFileView]]:
+    excel = OpenApiParameter("excel", str, enum=["1"], description="byte-order mark and translated headings")
+    schema = extend_schema(
+        operation_id=operation_id,
+        parameters=[excel],
+        responses={(200, "text/csv"): OpenApiTypes.BINARY},
+    )
+    return extend_schema_view(get=schema)
+
+
+@_file_schema("statements_bill_csv")
+class BillCsvView(_StatementFileView):
+    """`bill.csv`: one row per line, the total last."""
+
+    file = "bill"
+
+
+@_file_schema("statements_usage_csv")
+class UsageCsvView(_StatementFileView):
+    """`usage.csv`: one row per slot and category, in exact GPU-microseconds."""
+
+    file = "usage"
+
+
+@_file_schema("statements_preemptions_csv")
+class PreemptionsCsvView(_StatementFileView):
+    """`preemptions.csv`: every preemption as victim and as cause."""
+
+    file = "preemptions"

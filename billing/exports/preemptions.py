@@ -1,0 +1,147 @@
+"""`preemptions.csv`: every preemption of a tenant's month, as the victim and as the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.db.models import Prefetch, Q, QuerySet
+
+from billing.exports.instants import instant_text
+from billing.models import PreemptionRecord, PreemptionShare
+from billing.selectors.names import Names
+from ledger.core.units import micro_text, milli_gpus_text
+from ledger.models import Period, Tenant
+
+COLUMNS = (
+    "preemption",
+    "role",
+    "decided_at",
+    "released_at",
+    "resumed_at",
+    "pool",
+    "gpu_model",
+    "gpus",
+    "cause",
+    "victim",
+    "preemptor",
+    "preemptor_source",
+    "model",
+    "entitled_gpus",
+    "requests_in_flight",
+    "requests_voided",
+    "output_tokens_lost",
+    "cached_prefix_tokens",
+    "recompute_prefill_tokens",
+    "drain_gpu_us",
+    "waiting_gpu_us",
+    "lost_gpu_us",
+    "lost_evidence",
+    "recompute_gpu_us",
+    "recompute_evidence",
+    "requeued_gpu_us",
+    "charged_to",
+    "amount",
+    "currency",
+    "resumed_pool",
+    "resumed_cluster",
+    "resumed_state",
+    "idle_elsewhere_gpus",
+)
+VICTIM = "victim"
+CAUSE = "cause"
+
+
+def preemption_rows(
+    tenant: Tenant, period: Period, names: Names, currency: str
+) -> Iterator[tuple[object, ...]]:
+    """Rows by decision instant; a preemption inside one tenant stands twice, once per role."""
+    for record in preemptions_of(tenant, period).iterator(chunk_size=2000):
+        for role in roles_of(record, tenant):
+            row = record_row(record, role, names, currency, tenant=tenant)
+            yield tuple(row[column] for column in COLUMNS)
+
+
+def preemptions_of(tenant: Tenant, period: Period) -> QuerySet[PreemptionRecord]:
+    """Preemptions decided in the month that hit the tenant or that it (or a service of its) caused."""
+    return (
+        PreemptionRecord.objects.filter(decided_at__gte=period.starts_at, decided_at__lt=period.ends_at)
+        .filter(
+            Q(pk__in=PreemptionShare.objects.filter(account__tenant=tenant).values("record"))
+            | Q(preemptor=tenant.holder_id)
+            | Q(preemptor__service__owner=tenant)
+        )
+        .select_related("pool", "resumed_pool", "preemptor__service", "victim")
+        .prefetch_related(Prefetch("shares", PreemptionShare.objects.select_related("account")))
+        .order_by("decided_at", "preemption")
+    )
+
+
+def roles_of(record: PreemptionRecord, tenant: Tenant) -> list[str]:
+    roles = []
+    if any(share.account.tenant_id == tenant.pk for share in record.shares.all()):
+        roles.append(VICTIM)
+    caused_by = record.preemptor_id
+    service = getattr(record.preemptor, "service", None) if caused_by else None
+    if caused_by == tenant.pk or (service is not None and service.owner_id == tenant.pk):
+        roles.append(CAUSE)
+    return roles
+
+
+def record_row(
+    record: PreemptionRecord, role: str, names: Names, currency: str, *, tenant: Tenant | None = None
+) -> dict[str, Any]:
+    """One record as CSV, API and pages print it; unknown measures are empty.
+
+    For a tenant as the victim of a shared service's preemption the measures are its share.
+    """
+    measures: Any = record
+    if tenant is not None and role == VICTIM:
+        measures = next(share for share in record.shares.all() if share.account.tenant_id == tenant.pk)
+    lost, recompute = measures.lost_gpu_us, measures.recompute_gpu_us
+    requeued = None if lost is None and recompute is None else (lost or 0) + (recompute or 0)
+    # Another tenant's work is told by what it did to you, not by its own ids.
+    hidden = names.is_other(record.victim_id)
+    return {
+        "preemption": str(record.pk) if hidden else record.preemption,
+        "role": role,
+        "decided_at": instant_text(record.decided_at),
+        "released_at": instant_text(record.released_at),
+        "resumed_at": instant_text(record.resumed_at),
+        "pool": record.pool.slug,
+        "gpu_model": record.pool.gpu_model,
+        "gpus": milli_gpus_text(record.milli_gpus),
+        "cause": record.cause,
+        "victim": names.shown(record.victim_id),
+        "preemptor": names.shown(record.preemptor_id),
+        "preemptor_source": record.preemptor_source,
+        "model": record.model,
+        "entitled_gpus": milli_gpus_text(record.entitled_milli_gpus),
+        "requests_in_flight": _known(record.requests_in_flight),
+        "requests_voided": _known(record.requests_voided),
+        "output_tokens_lost": _known(record.output_tokens_lost),
+        "cached_prefix_tokens": _known(record.cached_prefix_tokens),
+        "recompute_prefill_tokens": _known(record.recompute_prefill_tokens),
+        "drain_gpu_us": _known(record.drain_gpu_us),
+        "waiting_gpu_us": _known(measures.waiting_gpu_us),
+        "lost_gpu_us": _known(lost),
+        "lost_evidence": record.lost_evidence,
+        "recompute_gpu_us": _known(recompute),
+        "recompute_evidence": record.recompute_evidence,
+        "requeued_gpu_us": _known(requeued),
+        "charged_to": record.charged_to,
+        "amount": "" if record.amount_micro is None else micro_text(record.amount_micro),
+        "currency": currency,
+        "resumed_pool": record.resumed_pool.slug if record.resumed_pool else "",
+        "resumed_cluster": record.resumed_pool.cluster if record.resumed_pool else "",
+        "resumed_state": record.resumed_state,
+        "idle_elsewhere_gpus": (
+            ""
+            if record.idle_elsewhere_milli_gpus is None
+            else milli_gpus_text(record.idle_elsewhere_milli_gpus)
+        ),
+    }
+
+
+def _known(value: int | None) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,35 @@
+"""Rows to CSV bytes, piece by piece: a million rows need no more memory than a few hundred."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+
+from ledger.core.csv_cells import cell
+
+BYTE_ORDER_MARK = "﻿"
+_ROWS_A_PIECE = 500
+
+
+def csv_pieces(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, headings: Sequence[str] | None = None
+) -> Iterator[bytes]:
+    """UTF-8, RFC 4180, header row first. With `headings` (for spreadsheets) a byte-order mark and those headings."""
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\r\n")
+    if headings is not None:
+        buffer.write(BYTE_ORDER_MARK)
+    writer.writerow(headings if headings is not None else columns)
+    for number, row in enumerate(rows, start=1):
+        writer.writerow([cell(value) for value in row])
+        if number % _ROWS_A_PIECE == 0:
+            yield _taken(buffer)
+    yield _taken(buffer)
+
+
+def _taken(buffer: io.StringIO) -> bytes:
+    text = buffer.getvalue()
+    buffer.seek(0)
+    buffer.truncate()
+    return text.encode()

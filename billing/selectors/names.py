@@ -1,0 +1,40 @@
+"""How tenants are called in front of whom: a tenant sees others by their display alias (domain.md section 6)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from billing.models import Policy
+from ledger.access import Access
+from ledger.models import Holder, HolderKind
+
+ANOTHER_TENANT = "another tenant"
+
+
+class Names:
+    """Shown names of holders for one asker. One query for all holders, one for the policy."""
+
+    def __init__(self, access: Access, at: datetime) -> None:
+        policy = Policy.objects.filter(valid_from__lte=at).order_by("-valid_from").first()
+        self._open = access.sees_all_tenants or (policy is not None and policy.names_visible)
+        self._own = access.tenant_ids
+        holders = Holder.objects.select_related("tenant", "service__owner")
+        self._holders = {holder.pk: holder for holder in holders}
+
+    def shown(self, holder_id: int | None) -> str:
+        """The slug of one's own, of services and of the unattributed; another tenant's display alias."""
+        if holder_id is None:
+            return ""
+        holder = self._holders[holder_id]
+        if self._open or holder.kind != HolderKind.TENANT or holder_id in self._own:
+            return holder.slug
+        return holder.tenant.display_alias or ANOTHER_TENANT
+
+    def is_other(self, holder_id: int | None) -> bool:
+        """Whether details of this holder (workload names and ids) stay hidden."""
+        return (
+            holder_id is not None
+            and not self._open
+            and self._holders[holder_id].kind == HolderKind.TENANT
+            and holder_id not in self._own
+        )

@@ -1,0 +1,51 @@
+"""Reads over many preemptions: who preempted whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import Count, F, QuerySet, Sum
+from django.db.models.functions import Coalesce
+
+from billing.models import PreemptionRecord
+from ledger.core.periods import Span, to_datetime
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    """What one preemptor (None: unknown) took from one victim."""
+
+    preemptor_id: int | None
+    victim_id: int
+    preemptions: int
+    milli_gpus: int
+    requeued_gpu_us: int
+    waiting_gpu_us: int
+
+
+def matrix(visible: QuerySet[PreemptionRecord], window: Span) -> list[MatrixCell]:
+    """Cells of preemptions decided in the window, ordered by preemptor and victim slug. Deferrals are not counted."""
+    ids = (
+        visible.filter(
+            decided_at__gte=to_datetime(window.start_ms), decided_at__lt=to_datetime(window.end_ms)
+        )
+        .order_by()
+        .values("pk")
+    )
+    rows = (
+        PreemptionRecord.objects.filter(pk__in=ids, queued_only=False)
+        .values("preemptor_id", "victim_id")
+        .annotate(
+            hits=Count("pk"),
+            gpus=Sum("milli_gpus"),
+            requeued=Sum(Coalesce("lost_gpu_us", 0) + Coalesce("recompute_gpu_us", 0)),
+            waited=Sum("waiting_gpu_us"),
+        )
+        .order_by(F("preemptor__slug").asc(nulls_first=True), "victim__slug")
+    )
+    return [
+        MatrixCell(
+            row["preemptor_id"], row["victim_id"], row["hits"], row["gpus"], row["requeued"], row["waited"]
+        )
+        for row in rows
+    ]
