@@ -11,10 +11,10 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check format lock bench clean
+.PHONY: help install run test check format-check lint types imports migrations hosts format lock bench clean
 
 help: ## what there is
-	@grep -hE '^[a-z]+:.*##' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 install: $(INSTALLED) ## .venv with everything, from the locked requirements
 
@@ -34,12 +34,24 @@ test: install ## the whole test suite, on embedded services unless DATABASE_URL 
 	@echo "== Running the test suite with $(WORKERS) processes"
 	@$(VENV_PYTHON) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
-check: install ## format, lint, types, import contracts, missing migrations, foreign hosts in templates
-	@echo "== Format";             $(VENV_PYTHON) -m ruff format --check --quiet .
-	@echo "== Lint";               $(VENV_PYTHON) -m ruff check --quiet .
-	@echo "== Types";              $(VENV_PYTHON) -m mypy ledger billing ingest
-	@echo "== Import contracts";   $(VENV_PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
+check: format-check lint types imports migrations hosts ## format, lint, types, import contracts, missing migrations, foreign hosts
+
+format-check: install
+	@echo "== Format"; $(VENV_PYTHON) -m ruff format --check --quiet .
+
+lint: install
+	@echo "== Lint"; $(VENV_PYTHON) -m ruff check --quiet .
+
+types: install
+	@echo "== Types"; $(VENV_PYTHON) -m mypy ledger billing ingest
+
+imports: install
+	@echo "== Import contracts"; $(VENV_PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
+
+migrations: install
 	@echo "== Missing migrations"; $(VENV_PYTHON) manage.py makemigrations --check --dry-run
+
+hosts: install
 	@echo "== Pages load nothing from other hosts"; $(VENV_PYTHON) tests/foreign_hosts.py
 
 format: install ## rewrite the sources as `make check` wants them
