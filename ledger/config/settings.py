@@ -155,7 +155,12 @@ if BROKER_URL.startswith(("amqp", "pyamqp")):
     CELERY_BROKER_NATIVE_DELAYED_DELIVERY_QUEUE_TYPE = "quorum"
     CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {"confirm_publish": True, "connect_timeout": 2}
 else:
-    CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 2, "socket_timeout": 10}
+    # What a killed worker held is delivered again after that time; beat looks for its batches sooner.
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        "socket_connect_timeout": 2,
+        "socket_timeout": 10,
+        "visibility_timeout": 900,
+    }
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {}
 
 # --- Languages, time, static files ------------------------------------------------------------------
