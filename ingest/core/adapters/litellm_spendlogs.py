@@ -108,9 +108,6 @@ def _row(values: Obj, source: SourceConfig) -> _Row:
 
 
 def _request(row: _Row, verdict: Verdict | None, source: SourceConfig) -> Outcome:
-    outcome = (
-        "preempted" if isinstance(verdict, ThrownOut) else failure_outcome(row.error) if row.failed else "ok"
-    )
     return request_event(
         source,
         request=row.request,
