@@ -66,15 +66,34 @@ def apportion_groups(totals: Int64s, weights: Int64s, starts: Int64s) -> Int64s:
     Group g owns weights[starts[g]:starts[g + 1]], already in id order; `starts` has one entry more than
     `totals`. Groups may be empty. Returns the shares, aligned with `weights`.
     """
-    running = np.cumsum(weights) if len(weights) else weights
+    if not totals.any():
+        return np.zeros(len(weights), np.int64)
+    running = np.cumsum(weights)
     before = np.concatenate([np.zeros(1, np.int64), running])[starts[:-1]]
     sizes = np.diff(starts)
     inside = running - np.repeat(before, sizes)
     sums = group_sums(weights, starts)
-    reached = mul_floor_div(np.repeat(totals, sizes), inside, np.repeat(sums, sizes))
+    exact = exact_number(_largest(totals) * _largest(sums))
+    total: NDArray[Any] = np.repeat(totals.astype(exact), sizes)
+    reached = floor_div(total * inside.astype(exact), np.repeat(sums, sizes).astype(exact)).astype(np.int64)
     shares = np.diff(reached, prepend=np.int64(0))
     first = starts[:-1][sizes > 0]
     shares[first] = reached[first]
+    return shares
+
+
+def apportion_rows(totals: Int64s, weights: NDArray[Any]) -> NDArray[Any]:
+    """`apportion` for many instants at once: weights[i] (one row, holders in id order) share totals[i].
+
+    The shares have the type of `weights`, which must hold total x sum of weights exactly (`exact_number`).
+    """
+    if not totals.any():
+        return np.zeros_like(weights)
+    running = np.cumsum(weights, axis=1)
+    if np.array_equal(totals, running[:, -1]):
+        return weights
+    reached = floor_div(running * totals.astype(weights.dtype)[:, None], running[:, -1:])
+    shares: NDArray[Any] = np.diff(reached, axis=1, prepend=0)
     return shares
 
 
@@ -102,9 +121,27 @@ def group_sums(values: Int64s, starts: Int64s) -> Int64s:
     return sums
 
 
-def mul_floor_div(a: Int64s, b: Int64s, divisor: Int64s) -> Int64s:
-    """floor(a x b / divisor) element by element, exact even where a x b exceeds 2^63; 0 for divisor 0."""
-    return _mul_div_mod(a, b, divisor)[0]
+def exact_number(bound: int) -> type:
+    """The fastest type whose arithmetic is exact for integers up to `bound`: doubles below 2^53, then int64, then
+    Python's ints. Processors multiply and divide doubles several times faster than 64-bit integers."""
+    if bound < 2**53:
+        return np.float64
+    return np.int64 if bound <= INT64_MAX else object
+
+
+def floor_div(dividend: NDArray[Any], divisor: NDArray[Any]) -> NDArray[Any]:
+    """floor(dividend / divisor) of integers >= 0 in the type that `exact_number` chose; 0 / 0 = 0. Broadcasts.
+
+    Exact for doubles: p / d lies at least 1 / d below the next integer unless it is one, and rounding moves it by
+    less than p / (d 2^53), which is less than 1 / d while p < 2^53.
+    """
+    divisor = np.maximum(divisor, 1)
+    if dividend.dtype == np.float64:
+        quotient: NDArray[Any] = np.divide(dividend, divisor)
+        np.floor(quotient, out=quotient)
+    else:
+        quotient = np.floor_divide(dividend, divisor)
+    return quotient
 
 
 def _mul_div_mod(a: Int64s, b: Int64s, divisor: Int64s) -> tuple[Int64s, Int64s]:
@@ -121,4 +158,4 @@ def _mul_div_mod(a: Int64s, b: Int64s, divisor: Int64s) -> tuple[Int64s, Int64s]
 
 
 def _largest(values: Int64s) -> int:
-    return max(abs(int(values.max())), abs(int(values.min()))) if len(values) else 0
+    return max(abs(int(values.max())), abs(int(values.min()))) if values.size else 0

@@ -1,0 +1,246 @@
+"""Contended stretches: who shares what, instant by instant (domain.md section 4).
+
+Reads like the section: what the pool has to share out, each holder's shares of it, then who lent to whom. Tables
+are [instant, holder], holders in id order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from billing.core.allocation_levels import HolderSteps, PoolInstants
+from ledger.core.apportion import apportion_rows, exact_number, floor_div
+
+Int64s = NDArray[np.int64]
+Table = NDArray[Any]  # whole numbers in the type that exact_number chose
+
+# Instants x holders looked at together: bounds memory, and keeps a table within the processor's cache.
+_CHUNK = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class Lending:
+    """Pairs lender x borrower: rows sorted by (start, lender, borrower); start_ms begins the segment; gpu_us."""
+
+    start_ms: Int64s
+    lender: Int64s
+    borrower: Int64s
+    gpu_us: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Bursts:
+    """How holders' bursts were served at contended instants: tables [instant, one of `holders`] in milli-GPU.
+    At other instants all of a burst is on demand."""
+
+    holders: Int64s
+    time_ms: Int64s
+    length_ms: Int64s
+    borrowed: Int64s
+    excess: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """gpu_us of each share, [holder, slot] over the holders present; the pairs; and, for the holders asked for,
+    their bursts' shares at every contended instant."""
+
+    gpu_us: dict[str, Int64s]
+    lending: Lending
+    bursts: Bursts
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """What the pool as a whole has to share out at each instant; milli-GPU."""
+
+    on_demand: Int64s
+    borrowed: Int64s
+    oversold: Int64s
+
+    @classmethod
+    def at(cls, pool: PoolInstants) -> Amounts:
+        free = pool.capacity - pool.used - pool.gap
+        on_demand = np.minimum(pool.over, np.maximum(free, 0))
+        backed = np.maximum(pool.capacity - pool.used - on_demand, 0)
+        borrowed = np.minimum(np.minimum(pool.over - on_demand, pool.lendable_gap), backed)
+        oversold = np.minimum(np.maximum(-free, 0), pool.gap - borrowed)
+        return cls(on_demand, borrowed, oversold)
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Each holder's shares at each instant; lent_waiting is the part of lent up to the owner's own waiting work."""
+
+    borrowed: Table
+    excess: Table
+    lent: Table
+    lent_waiting: Table
+    undelivered: Table
+    oversold: Table
+
+
+def share_out(
+    amounts: Amounts, occupancy: Table, reservation: Table, lendable: Table, waiting: Table
+) -> Shares:
+    """Apportion the amounts over the holders, each on what the step before left."""
+    over = np.maximum(occupancy - reservation, 0)
+    gap = np.maximum(reservation - occupancy, 0)
+    beyond = over - apportion_rows(amounts.on_demand, over)
+    borrowed = apportion_rows(amounts.borrowed, beyond)
+    lent = apportion_rows(amounts.borrowed, np.minimum(gap, lendable))
+    oversold = apportion_rows(amounts.oversold, gap - lent)
+    lent_waiting, undelivered = np.zeros_like(lent), np.zeros_like(lent)
+    if waiting.any():
+        lent_waiting = np.minimum(lent, waiting)
+        undelivered = np.minimum(gap - lent - oversold, np.maximum(waiting - lent - oversold, 0))
+    return Shares(borrowed, beyond - borrowed, lent, lent_waiting, undelivered, oversold)
+
+
+def contended(instants: PoolInstants) -> PoolInstants:
+    """The instants at which a share depends on others: bursts beyond free capacity, overselling, waiting."""
+    free = np.maximum(instants.capacity - instants.used - instants.gap, 0)
+    oversold = (instants.capacity < instants.used + instants.gap) & (instants.gap > 0)
+    waits = (instants.waiting > 0) & (instants.gap > 0)
+    return instants.take(np.flatnonzero((instants.over > free) | oversold | waits))
+
+
+def split_contended(
+    steps: HolderSteps, pool: PoolInstants, edges: Int64s, cuts: Int64s, detailed: Int64s
+) -> Contention:
+    """Apportion every contended instant; add the shares up by holder and slot, and the pairs by segment.
+
+    pool: the contended instants. edges: of the slots. cuts: where segments of the pairs begin. detailed: holders
+    (counted among those present) whose bursts are returned instant by instant.
+    """
+    totals = {name: np.zeros((len(edges) - 1, len(steps.present)), np.int64) for name in Shares.__slots__}
+    pairs = _PairSums(steps, cuts)
+    bursts = _BurstLog(detailed, pool)
+    segments = np.searchsorted(cuts, edges[pool.slot], "right") - 1
+    takes_part = steps.occupancy != steps.reservation
+    for chunk, rows in _rows_by_chunk(steps, pool.time_ms, segments):
+        here = pool.take(chunk)
+        exact = _number_for(here)
+        # Nobody without a burst or an idle reservation gets a share.
+        parties = np.flatnonzero(takes_part[rows].any(axis=0))
+        shares = share_out(Amounts.at(here), *_levels_of(steps, rows[:, parties], exact))
+        length_ms: Table = here.length_ms.astype(exact)
+        _add_by_slot(totals, shares, parties, here.slot, length_ms)
+        pairs.add(int(segments[chunk.start]), parties, shares, length_ms)
+        bursts.add(chunk, parties, shares)
+    by_holder = {name: np.ascontiguousarray(table.T) for name, table in totals.items()}
+    return Contention(by_holder, pairs.lending(), bursts.bursts)
+
+
+def _rows_by_chunk(steps: HolderSteps, time_ms: Int64s, segments: Int64s) -> Iterator[tuple[slice, Int64s]]:
+    """Chunks of the instants, each within one segment, with the row in force of every holder: [instant, holder]."""
+    by_time = np.argsort(steps.time_ms)
+    first_instant = np.searchsorted(time_ms, steps.time_ms[by_time])
+    state = steps.starts[:-1]
+    for begin, end in _chunk_bounds(segments, max(_CHUNK // max(len(steps.present), 1), 1)):
+        low, high = np.searchsorted(first_instant, [begin, end])
+        changed = by_time[low:high]
+        rows = np.zeros((end - begin, len(steps.present)), np.int64)
+        rows[0] = state
+        # Of several changes of a holder before an instant the last one assigned, so the latest, stays.
+        rows[first_instant[low:high] - begin, steps.holder[changed]] = changed
+        np.maximum.accumulate(rows, axis=0, out=rows)
+        state = rows[-1]
+        yield slice(begin, end), rows
+
+
+def _chunk_bounds(segments: Int64s, size: int) -> Iterator[tuple[int, int]]:
+    bounds = np.flatnonzero(np.diff(segments, prepend=-1)).tolist()
+    for low, high in pairwise([*bounds, len(segments)]):
+        for begin in range(low, high, size):
+            yield begin, min(begin + size, high)
+
+
+def _levels_of(steps: HolderSteps, rows: Int64s, exact: type) -> tuple[Table, Table, Table, Table]:
+    """(occupancy, reservation, lendable, waiting) of the rows."""
+    return (
+        steps.occupancy[rows].astype(exact),
+        steps.reservation[rows].astype(exact),
+        steps.lendable[rows].astype(exact),
+        steps.waiting[rows].astype(exact),
+    )
+
+
+def _number_for(pool: PoolInstants) -> type:
+    """A type that holds every product and sum of the chunk exactly: level x level, and level x time added up."""
+    most = int((pool.over + pool.gap + pool.waiting).max())
+    return exact_number(most * max(most, int(pool.length_ms.sum())))
+
+
+def _add_by_slot(
+    totals: dict[str, Int64s], shares: Shares, parties: Int64s, slot: Int64s, length_ms: Table
+) -> None:
+    first = np.flatnonzero(np.diff(slot, prepend=-1))
+    cells = np.ix_(slot[first], parties)
+    for name, total in totals.items():
+        table = getattr(shares, name)
+        if table.any():
+            per_slot = np.add.reduceat(table * length_ms[:, None], first, axis=0)
+            total[cells] += per_slot.astype(np.int64)
+
+
+class _BurstLog:
+    """Keeps the shares of the detailed holders' bursts, chunk by chunk."""
+
+    def __init__(self, detailed: Int64s, pool: PoolInstants) -> None:
+        shape = (len(pool.time_ms) if len(detailed) else 0, len(detailed))
+        times = (pool.time_ms, pool.length_ms) if len(detailed) else (pool.time_ms[:0], pool.length_ms[:0])
+        self.bursts = Bursts(detailed, *times, np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+
+    def add(self, chunk: slice, parties: Int64s, shares: Shares) -> None:
+        column = np.flatnonzero(np.isin(self.bursts.holders, parties))
+        if not len(column):
+            return
+        party = np.searchsorted(parties, self.bursts.holders[column])
+        self.bursts.borrowed[chunk, column] = shares.borrowed[:, party]
+        self.bursts.excess[chunk, column] = shares.excess[:, party]
+
+
+class _PairSums:
+    """Adds up lender x borrower pairs: for each borrower in id order, its borrowed is apportioned by what remains
+    of each lender's lent.
+
+    `apportion` cuts the running sum of its weights, so running sums over the lenders are all that is carried from
+    one borrower to the next: reached = floor(T S / S_all), and S - reached is the next borrower's running sum.
+    """
+
+    def __init__(self, steps: HolderSteps, cuts: Int64s) -> None:
+        self.present, self.cuts = steps.present, cuts
+        count = len(steps.present)
+        self.gpu_us = np.zeros((len(cuts), count, count), np.int64)  # [segment, borrower, lender]
+
+    def add(self, segment: int, parties: Int64s, shares: Shares, length_ms: Table) -> None:
+        """Add instants of one segment."""
+        lenders = np.flatnonzero(shares.lent.any(axis=0))
+        if not len(lenders):
+            return
+        borrowers = np.flatnonzero(shares.borrowed.any(axis=0))
+        running = np.cumsum(shares.lent[:, lenders], axis=1)
+        reached_gpu_us = np.zeros((len(borrowers), len(lenders)), running.dtype)
+        for turn, borrower in enumerate(borrowers):
+            reached = running * shares.borrowed[:, borrower, None]
+            reached = floor_div(reached, running[:, -1:])
+            running -= reached
+            reached_gpu_us[turn] = length_ms @ reached
+        by_lender = np.diff(reached_gpu_us, axis=1, prepend=0).astype(np.int64)
+        self.gpu_us[segment, parties[borrowers, None], parties[lenders]] += by_lender
+
+    def lending(self) -> Lending:
+        segment, lender, borrower = np.nonzero(self.gpu_us.transpose(0, 2, 1))
+        return Lending(
+            self.cuts[segment],
+            self.present[lender],
+            self.present[borrower],
+            self.gpu_us[segment, borrower, lender],
+        )
