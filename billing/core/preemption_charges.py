@@ -1,0 +1,236 @@
+"""Who is charged for re-queued GPU time, and how much (domain.md section 6, last part).
+
+GPU time stays where it was spent: a GPU-second that is lost was charged as occupancy already. Only its money moves,
+from the victim's account to the payer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from billing.core.preemption import Measures
+from billing.core.preemption_merge import Key, Preemption
+from billing.core.preemption_standing import Standing
+from ledger.core.apportion import largest_remainder
+from ledger.core.units import GPU_US_PER_GPU_HOUR, round_half_even
+
+PLATFORM = "platform"
+LOST = "lost"
+RECOMPUTE = "recompute"
+CAUSES_OF_PLATFORM = frozenset({"capacity_lost", "maintenance"})
+BEYOND = ("on_demand", "borrowed", "excess")
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionPolicy:
+    """charged_to: entitlement, victim, preemptor or platform. min_confidence_ppm: of an inferred preemptor."""
+
+    charged_to: str = "entitlement"
+    min_confidence_ppm: int = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A tenant's part of a preemption: all of it for its own workload, a split where a shared service was hit.
+
+    account: a tenant's slug or another account's name; lost and recompute in gpu_us, None where unknown.
+    """
+
+    account: str
+    milli_gpus: int
+    entitled_milli_gpus: int
+    waiting_gpu_us: int
+    lost_gpu_us: int | None
+    recompute_gpu_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """Money that moves from `victim` to `payer`: the victim owes that much less, the payer that much more.
+
+    measure: lost or recompute, which may belong to different months. amount_micro is None where a price is missing.
+    """
+
+    preemption: Key
+    victim: str
+    payer: str
+    measure: str
+    gpu_us: int
+    amount_micro: int | None
+
+
+def sole_share(
+    account: str, preemption: Preemption, measures: Measures, entitled: int, waiting: int
+) -> Share:
+    """The share of a victim that is a tenant."""
+    return Share(
+        account,
+        preemption.milli_gpus,
+        entitled,
+        waiting,
+        measures.lost.gpu_us,
+        measures.recompute.gpu_us,
+    )
+
+
+def split_share(
+    whole: Share, weights: Mapping[str, int], quota_milli: Mapping[str, int] | None = None
+) -> list[Share]:
+    """Divide a shared service's preemption over tenants, by largest remainder.
+
+    weights: account -> GPU time of its voided requests, else its share of the slot; where all are 0 the whole stays
+    with `whole.account`. quota_milli: what each tenant's serving quota entitles it to, in milli-GPU; without one the
+    service's entitled part is divided like the rest.
+    """
+    accounts = sorted(account for account, weight in weights.items() if weight > 0)
+    if not accounts:
+        return [whole]
+    by = [weights[account] for account in accounts]
+
+    def divided(total: int | None) -> Sequence[int | None]:
+        return [None] * len(by) if total is None else largest_remainder(total, by, accounts)
+
+    gpus = largest_remainder(whole.milli_gpus, by, accounts)
+    if quota_milli is None:
+        entitled = _within(gpus, largest_remainder(whole.entitled_milli_gpus, by, accounts))
+    else:
+        entitled = _within(gpus, [quota_milli.get(account, 0) for account in accounts])
+    waiting = largest_remainder(whole.waiting_gpu_us, by, accounts)
+    lost, recompute = divided(whole.lost_gpu_us), divided(whole.recompute_gpu_us)
+    return [Share(*row) for row in zip(accounts, gpus, entitled, waiting, lost, recompute, strict=True)]
+
+
+def _within(limits: Sequence[int], values: Sequence[int]) -> list[int]:
+    return [min(limit, value) for limit, value in zip(limits, values, strict=True)]
+
+
+def standing_in_for(preemption: Preemption, preemptor_account: str | None, policy: PreemptionPolicy) -> str:
+    """The account that answers for the preemptor: its own, or the platform where nobody can be held to it.
+
+    preemptor_account: the tenant, a service's owner, or None where the preemptor is unknown or nobody's.
+    """
+    if preemptor_account is None or preemption.cause in CAUSES_OF_PLATFORM:
+        return PLATFORM
+    inferred = preemption.preemptor_source in ("inferred", "none")
+    if inferred and (preemption.confidence_ppm or 0) < policy.min_confidence_ppm:
+        return PLATFORM
+    return preemptor_account
+
+
+def payer_of(
+    preemption: Preemption,
+    preemptor_account: str | None,
+    preemptor_inside_reservation: bool,
+    policy: PreemptionPolicy,
+) -> str | None:
+    """Who is charged for what does not stay with the victim; None: everything stays."""
+    if preemption.queued_only or policy.charged_to == "victim":
+        return None
+    if policy.charged_to == "platform":
+        return PLATFORM
+    if policy.charged_to == "entitlement" and preemptor_inside_reservation:
+        # Both sides were entitled: more was sold than there was, which is the platform's doing.
+        return PLATFORM
+    return standing_in_for(preemption, preemptor_account, policy)
+
+
+def charges(
+    preemption: Preemption,
+    share: Share,
+    payer: str | None,
+    policy: PreemptionPolicy,
+    standing: Standing,
+    lost_prices: Mapping[str, int | None],
+    recompute_prices: Mapping[str, int | None],
+) -> list[Charge]:
+    """What moves from the share's account to the payer, per measure; nothing where the victim pays itself.
+
+    standing: of the victim just before decided_at. lost_prices: category -> micro units per GPU-hour at decided_at
+    in the pool; recompute_prices: at resumed_at in the pool where it resumed.
+    """
+    if payer is None or payer == share.account:
+        return []
+    found = []
+    for measure, gpu_us, prices in (
+        (LOST, share.lost_gpu_us, lost_prices),
+        (RECOMPUTE, share.recompute_gpu_us, recompute_prices),
+    ):
+        parts = charged_parts(gpu_us or 0, share, policy, standing)
+        charged_gpu_us = sum(parts.values())
+        if charged_gpu_us:
+            amount = price_parts(parts, prices)
+            found.append(Charge(preemption.key, share.account, payer, measure, charged_gpu_us, amount))
+    return found
+
+
+def charged_parts(gpu_us: int, share: Share, policy: PreemptionPolicy, standing: Standing) -> dict[str, int]:
+    """The GPU time that is charged to the payer, by the category whose price it carries.
+
+    By entitlement only the entitled fraction is; by the other policies all of it, the rest in the victim's ratio
+    on_demand : borrowed : excess just before the decision.
+    """
+    rest_milli = share.milli_gpus - share.entitled_milli_gpus
+    entitled, rest = largest_remainder(gpu_us, [share.entitled_milli_gpus, rest_milli])
+    if share.milli_gpus == 0:
+        # A request inside an engine takes no GPUs, so none of them was inside a reservation.
+        rest = gpu_us
+    parts = {"reserved_used": entitled}
+    if policy.charged_to != "entitlement":
+        ratio = [getattr(standing, name) for name in BEYOND]
+        if not any(ratio):
+            ratio = [1, 0, 0]
+        parts |= dict(zip(BEYOND, largest_remainder(rest, ratio), strict=True))
+    return {category: part for category, part in parts.items() if part}
+
+
+def price_parts(parts: Mapping[str, int], prices: Mapping[str, int | None]) -> int | None:
+    """Sum of gpu_us x price, rounded half-even once; None where a price that is needed is missing."""
+    product = 0
+    for category, gpu_us in parts.items():
+        price = prices.get(category)
+        if price is None:
+            return None
+        product += gpu_us * price
+    return round_half_even(product, GPU_US_PER_GPU_HOUR)
+
+
+def delay_credit_micro(
+    shares: Sequence[Share], waiting_gpu_us: Sequence[int], credit_micro_per_gpu_hour: int
+) -> int:
+    """The credit of one tenant and day for entitled GPU time that waited or was lost; rounded once.
+
+    shares: the tenant's preemptions decided that day or waiting in it, with `lost_gpu_us` None where the loss
+    belongs to another day; waiting_gpu_us: of each of them, the part inside the day.
+    """
+    entitled_gpu_us = 0
+    for share, waited in zip(shares, waiting_gpu_us, strict=True):
+        if share.milli_gpus:
+            hurt = waited + (share.lost_gpu_us or 0)
+            rest_milli = share.milli_gpus - share.entitled_milli_gpus
+            entitled_gpu_us += largest_remainder(hurt, [share.entitled_milli_gpus, rest_milli])[0]
+    return round_half_even(entitled_gpu_us * credit_micro_per_gpu_hour, GPU_US_PER_GPU_HOUR)
+
+
+# Invariants: what must hold for any preemption's charges; each returns findings.
+
+
+def shares_add_up(whole: Share, parts: Sequence[Share]) -> list[str]:
+    """A split loses nothing and invents nothing."""
+    problems = []
+    for name in ("milli_gpus", "waiting_gpu_us", "lost_gpu_us", "recompute_gpu_us"):
+        expected = getattr(whole, name) or 0
+        total = sum(getattr(part, name) or 0 for part in parts)
+        if total != expected:
+            problems.append(f"{name}: parts sum to {total}, not {expected}")
+    return problems
+
+
+def nothing_charged_twice(share: Share, made: Sequence[Charge]) -> list[str]:
+    """No more time is charged to others than was re-queued."""
+    problems = []
+    for measure, gpu_us in ((LOST, share.lost_gpu_us or 0), (RECOMPUTE, share.recompute_gpu_us or 0)):
+        charged = sum(charge.gpu_us for charge in made if charge.measure == measure)
+        if charged > gpu_us:
+            problems.append(f"{measure}: {charged} gpu_us charged of {gpu_us}")
+    return problems
