@@ -1,0 +1,206 @@
+"""The demo's declarative file: tenants, pools, services, rates, policy, calibrations, sources, as TOML."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ingest.core.demo.calendar import Calendar
+from ingest.core.demo.cast import SERVICES, Company, TenantPlan
+from ingest.core.demo.journal import (
+    CAPACITY_MANAGER,
+    GATEWAY,
+    Json,
+    api_key,
+    controller_of,
+    engines_of,
+    scheduler_of,
+)
+from ingest.core.demo.traffic_shapes import MODELS
+from ledger.core.periods import to_datetime
+
+CURRENCY = "USD"
+PRICE_CHANGE_DAY = 16
+
+# Per GPU-hour: reserved_used, reserved_idle, on_demand, borrowed, and what a GPU-hour of capacity costs.
+_PRICES = {
+    "H100": ("2.35", "1.90", "3.10", "1.45", "1.98"),
+    "H200": ("3.05", "2.45", "3.95", "1.85", "2.52"),
+    "H20": ("1.20", "0.95", "1.55", "0.70", "0.97"),
+    "L40S": ("0.72", "0.60", "0.95", "0.45", "0.58"),
+}
+_PREEMPTIBLE_ON_DEMAND = {"H100": "2.20", "H200": "2.80"}
+# From the 16th: demand for H200 outgrew its price.
+_NEW_PRICES = {"bj-h200": ("3.20", "2.60", "4.40", "2.05")}
+_TOKEN_PRICES = {  # per million: input, cached input, output, reasoning
+    "qwen3-235b-a22b": ("0.42", "0.06", "2.60", "2.60"),
+    "deepseek-v3": ("0.38", "0.05", "1.90", "1.90"),
+}
+
+
+def document(company: Company, calendar: Calendar) -> Json:
+    """The file's content as TOML tables, in the order of its chapters."""
+    return {
+        "ledger": {"currency": CURRENCY, "billing_time_zone": calendar.zone, "mode": "rate_card"},
+        "tenant": [_tenant(tenant, number) for number, tenant in enumerate(company.tenants, start=1)],
+        "pool": [
+            {
+                "slug": p.slug,
+                "cluster": p.cluster,
+                "gpu_model": p.gpu_model,
+                "name": p.name,
+                "region": p.region,
+            }
+            for p in company.pools
+        ],
+        "pool_cost": [
+            {
+                "pool": p.slug,
+                "valid_from": _from(calendar.span.start_ms),
+                "cost_per_gpu_hour": _PRICES[p.gpu_model][4],
+            }
+            for p in company.pools
+        ],
+        "service": [
+            {
+                "slug": plan.service,
+                "name": plan.model,
+                "pool": SERVICES[plan.service],
+                "owner": "platform",
+                "key": "gpu_seconds" if plan.has_gpu_seconds else "tokens",
+                "service_basis": "spread",
+            }
+            for plan in MODELS
+        ],
+        "rate_card": _rate_cards(calendar),
+        "policy": [
+            {
+                "valid_from": _from(calendar.span.start_ms),
+                "preemption_charged_to": "entitlement",
+                "unreserved_idle": "platform",
+                "lend_credit": "borrower_paid",
+                "min_confidence": "0.8",
+            }
+        ],
+        "calibration": [
+            {
+                "model": plan.model,
+                "gpu_model": plan.gpu_model,
+                "valid_from": _from(calendar.span.start_ms),
+                "load_test": f"{plan.service} on {plan.gpu_model}, replay of a day",
+                "input_gpu_us_per_1k": plan.input_gpu_us,
+                "cached_input_gpu_us_per_1k": plan.cached_input_gpu_us,
+                "output_gpu_us_per_1k": plan.output_gpu_us,
+            }
+            for plan in MODELS
+        ],
+        "source": _sources(company),
+    }
+
+
+def _tenant(tenant: TenantPlan, number: int) -> Json:
+    spaces = [tenant.slug, f"{tenant.slug}-serving"]
+    return {
+        "slug": tenant.slug,
+        "name": tenant.name,
+        "display_alias": tenant.alias,
+        "cost_center": f"CC-{4000 + 10 * number}",
+        "gl_code": f"6420-{number:02d}",
+        "contacts": [f"{tenant.slug}-billing@example.com"],
+        "tags": {"division": tenant.parent},
+        "contract": "gpu_time",
+        "identities": [
+            *({"kind": "k8s_namespace", "value": space} for space in spaces),
+            {"kind": "api_key_hash", "value": api_key(tenant.slug)},
+        ],
+    }
+
+
+def _rate_cards(calendar: Calendar) -> list[Json]:
+    tokens = [
+        {"model": model, "input": p[0], "cached_input": p[1], "output": p[2], "reasoning": p[3]}
+        for model, p in _TOKEN_PRICES.items()
+    ]
+    by_model: list[Json] = []
+    for gpu_model, prices in _PRICES.items():
+        by_model.append({"gpu_model": gpu_model, **_gpu_hour(prices)})
+        if gpu_model in _PREEMPTIBLE_ON_DEMAND:
+            cheaper = {"on_demand": _PREEMPTIBLE_ON_DEMAND[gpu_model]}
+            by_model.append({"gpu_model": gpu_model, "service_class": "preemptible", **cheaper})
+    changed = [{"pool": pool, **_gpu_hour(prices)} for pool, prices in _NEW_PRICES.items()]
+    changes_ms = calendar.at(PRICE_CHANGE_DAY, 0)
+    return [
+        {
+            "name": str(calendar.month),
+            "valid_from": _from(calendar.span.start_ms),
+            "gpu_hour": by_model,
+            "token": tokens,
+        },
+        {
+            "name": f"{calendar.month}, H200 repriced",
+            "valid_from": _from(changes_ms),
+            "reason": "H200 demand",
+            "gpu_hour": by_model + changed,
+            "token": tokens,
+        },
+    ]
+
+
+def _gpu_hour(prices: tuple[str, ...]) -> Json:
+    return dict(zip(("reserved_used", "reserved_idle", "on_demand", "borrowed"), prices, strict=False))
+
+
+def _sources(company: Company) -> list[Json]:
+    clusters = sorted({pool.cluster for pool in company.pools})
+    sources: list[Json] = [
+        {"name": "capacity-manager", "uri": CAPACITY_MANAGER},
+        {"name": "ai-gateway", "uri": GATEWAY},
+    ]
+    for cluster in clusters:
+        sources += [
+            {"name": f"{cluster}-kueue", "uri": scheduler_of(cluster), "cluster": cluster},
+            {"name": f"{cluster}-kube-events", "uri": controller_of(cluster), "cluster": cluster},
+            {"name": f"{cluster}-engines", "uri": engines_of(cluster), "cluster": cluster},
+        ]
+    return sources
+
+
+def _from(instant_ms: int) -> str:
+    return to_datetime(instant_ms).isoformat()
+
+
+# Writing TOML: only what the document above is made of.
+
+
+def toml(content: Json) -> str:
+    """The document as a TOML file that people can read, change and apply again."""
+    chapters = ["# The demo month's masters and terms; made by load_demo_month."]
+    for name, value in content.items():
+        if isinstance(value, dict):
+            chapters.append(f"[{name}]\n{_pairs(value)}")
+        else:
+            chapters += [_table(name, row) for row in value]
+    return "\n\n".join(chapters) + "\n"
+
+
+def _table(name: str, row: Json) -> str:
+    """One array element; lists of tables inside a rate card become tables of their own."""
+    nested = {key: value for key, value in row.items() if name == "rate_card" and isinstance(value, list)}
+    plain = {key: value for key, value in row.items() if key not in nested}
+    parts = [f"[[{name}]]\n{_pairs(plain)}"]
+    parts += [f"[[{name}.{key}]]\n{_pairs(inner)}" for key, rows in nested.items() for inner in rows]
+    return "\n".join(parts)
+
+
+def _pairs(row: Json) -> str:
+    return "\n".join(f"{key} = {_value(key, value)}" for key, value in row.items())
+
+
+def _value(key: str, value: Any) -> str:
+    if key == "valid_from":
+        return str(value)  # a TOML instant, not a string
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {_value(name, inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_value("", inner) for inner in value) + "]"
+    return json.dumps(value, ensure_ascii=False)
