@@ -30,6 +30,8 @@ class Holders:
     def __post_init__(self) -> None:
         if list(self.slugs) != sorted(set(self.slugs)) or len(self.slugs) != len(self.owner):
             raise ValueError("holders come in byte order of their slugs, each once, each with an owner")
+        if (self.owner[self.owner[self.owner >= 0]] >= 0).any():
+            raise ValueError("a service is owned by a tenant or the platform, not by a service")
 
 
 @dataclass(frozen=True, slots=True)

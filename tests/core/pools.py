@@ -22,8 +22,8 @@ def pools(draw, services: bool = True):
     count = draw(st.integers(0, 5))
     owner = [-1] * count
     if services and count > 2:
-        owner[count - 1] = draw(st.integers(-1, 1))
-        owner[count - 2] = draw(st.integers(-1, 0))
+        # The last two are services; whoever owns them is a tenant.
+        owner[-2:] = [draw(st.integers(-1, count - 3)) for _ in range(2)]
     facts = [Fact(CAPACITY, 0, draw(st.integers(-30, 40)) * 60_000, draw(milli) * 2)]
     facts += [
         Fact(CAPACITY, 0, t, m * 2, rank=i + 1)
