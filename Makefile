@@ -58,8 +58,8 @@ format: install ## rewrite the sources as `make check` wants them
 	@$(VENV_PYTHON) -m ruff check --quiet --fix . ; $(VENV_PYTHON) -m ruff format .
 
 bench: install ## measure against the baselines of the same run
-	@echo "== Measuring"
-	@$(VENV_PYTHON) -m tests.bench
+	@failed=0; for file in tests/bench/bench_*.py; do \
+		echo "== $$file"; $(VENV_PYTHON) $$file || failed=1; done; exit $$failed
 
 lock: install ## lock the requirements again after a change of requirements/*.in (needs uv)
 	@uv pip compile --quiet --python-version 3.11 --generate-hashes --universal --no-header \
