@@ -1,4 +1,4 @@
-"""Which price held when, for every pool, category and service class."""
+"""Rate cards from the database, and which price held when for every pool, category and service class."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from billing.core.rating_prices import PriceBook
+from billing.core.rating_prices import RateCard as Card
 from billing.models import RateCard
-from ledger.core.periods import Span, to_datetime
+from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import Pool, ServiceClass
 
-# domain.md section 8: what stands in for a price that is not there.
-FALLBACK = {
-    "reserved_idle": "reserved_used",
-    "unreserved_idle": "reserved_idle",
-    "borrowed": "on_demand",
-    "excess": "on_demand",
-    "lent": "reserved_used",
-}
 PRICED = ("reserved_used", "on_demand", "borrowed", "lent", "reserved_idle", "excess")
 _FOR_EVER = datetime(9999, 1, 1, tzinfo=UTC)
+_CLASSES = [(choice.value, str(choice.label)) for choice in ServiceClass]
 
 
 @dataclass(frozen=True)
@@ -34,51 +29,48 @@ class PriceSegment:
     price_micro: int
 
 
-@dataclass(frozen=True)
-class _Card:
-    """One version's prices by (pool id or GPU model, category, class)."""
-
-    starts_at: datetime
-    prices: dict[tuple[int | str, str, int], int]
-
-    def price(self, pool: Pool, category: str, service_class: int) -> int | None:
-        """The pool's price, else its GPU model's; the class's, else the general one; else what stands in."""
-        for scope in (pool.pk, pool.gpu_model):
-            for klass in dict.fromkeys((service_class, int(ServiceClass.NONE))):
-                found = self.prices.get((scope, category, klass))
-                if found is not None:
-                    return found
-        stand_in = FALLBACK.get(category)
-        return None if stand_in is None else self.price(pool, stand_in, service_class)
+def price_book() -> PriceBook:
+    """All versions of the rate card and the GPU model of every pool. Four queries."""
+    cards = RateCard.objects.order_by("valid_from").prefetch_related(
+        "gpu_prices__pool", "token_prices__model"
+    )
+    return PriceBook([_card(card) for card in cards], dict(Pool.objects.values_list("slug", "gpu_model")))
 
 
-def _cards() -> list[_Card]:
-    cards = []
-    for card in RateCard.objects.prefetch_related("gpu_prices").order_by("valid_from"):
-        prices: dict[tuple[int | str, str, int], int] = {
-            (price.pool_id or price.gpu_model, price.category, price.service_class): price.price_micro
-            for price in card.gpu_prices.all()
-        }
-        cards.append(_Card(card.valid_from, prices))
-    return cards
+def _card(card: RateCard) -> Card:
+    pool_hour: dict[tuple[str, str, str], int] = {}
+    model_hour: dict[tuple[str, str, str], int] = {}
+    for price in card.gpu_prices.all():
+        klass = price.get_service_class_display()
+        if price.pool is not None:
+            pool_hour[price.pool.slug, price.category, klass] = price.price_micro
+        else:
+            model_hour[price.gpu_model, price.category, klass] = price.price_micro
+    return Card(
+        valid_from_ms=to_ms(card.valid_from),
+        ended_ms=None if card.ended_at is None else to_ms(card.ended_at),
+        pool_hour=pool_hour,
+        model_hour=model_hour,
+        tokens={(price.model.name, price.kind): price.price_micro for price in card.token_prices.all()},
+    )
 
 
 def price_segments(window: Span) -> list[PriceSegment]:
-    """Every price in force in the window, per pool, priced category and service class. Three queries."""
-    return list(_segments(window))
+    """Every price in force in the window, per pool, priced category and service class."""
+    return list(_segments(price_book(), window))
 
 
-def _segments(window: Span) -> Iterator[PriceSegment]:
-    starts_at, ends_at = to_datetime(window.start_ms), to_datetime(window.end_ms)
-    cards = _cards()
-    pools = list(Pool.objects.all())
-    for card, following in zip(cards, [*cards[1:], None], strict=True):
-        until = following.starts_at if following else _FOR_EVER
-        if until <= starts_at or card.starts_at >= ends_at:
+def _segments(book: PriceBook, window: Span) -> Iterator[PriceSegment]:
+    pools = dict(Pool.objects.values_list("slug", "pk"))
+    for card, following in zip(book.cards, [*book.cards[1:], None], strict=True):
+        ends = [ms for ms in (card.ended_ms, following and following.valid_from_ms) if ms is not None]
+        if card.valid_from_ms >= window.end_ms or (ends and min(ends) <= window.start_ms):
             continue
-        for pool in pools:
+        starts_at = to_datetime(card.valid_from_ms)
+        ends_at = to_datetime(min(ends)) if ends else _FOR_EVER
+        for slug, gpu_model in book.gpu_models.items():
             for category in PRICED:
-                for service_class in ServiceClass.values:
-                    price = card.price(pool, category, service_class)
+                for value, klass in _CLASSES:
+                    price = card.price(slug, gpu_model, category, klass)
                     if price is not None:
-                        yield PriceSegment(pool.pk, category, service_class, card.starts_at, until, price)
+                        yield PriceSegment(pools[slug], category, value, starts_at, ends_at, price)
