@@ -62,8 +62,9 @@ def price_segments(window: Span) -> list[PriceSegment]:
 
 def _segments(book: PriceBook, window: Span) -> Iterator[PriceSegment]:
     pools = dict(Pool.objects.values_list("slug", "pk"))
-    for card, following in zip(book.cards, [*book.cards[1:], None], strict=True):
-        ends = [ms for ms in (card.ended_ms, following and following.valid_from_ms) if ms is not None]
+    starts_ms = [card.valid_from_ms for card in book.cards]
+    for card, replaced_ms in zip(book.cards, [*starts_ms[1:], None], strict=True):
+        ends = [ms for ms in (card.ended_ms, replaced_ms) if ms is not None]
         if card.valid_from_ms >= window.end_ms or (ends and min(ends) <= window.start_ms):
             continue
         starts_at = to_datetime(card.valid_from_ms)
