@@ -18,6 +18,7 @@ def main() -> None:
     try:
         from django.core.exceptions import ImproperlyConfigured
         from django.core.management import execute_from_command_line
+        from django.db import OperationalError
     except ImportError:
         sys.exit(
             "manage.py: Django is not installed in this Python; run `make install`, then .venv/bin/python."
@@ -27,6 +28,11 @@ def main() -> None:
     except ImproperlyConfigured as error:
         print(f"manage.py: {error}", file=sys.stderr)
         sys.exit(2)
+    except OperationalError as error:
+        if "--traceback" in sys.argv:
+            raise
+        print(f"manage.py: the database does not answer: {error}", file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from ledger.embedded.processes import (
     LOOPBACK,
     account_for,
     find_process,
+    hand_over,
     last_lines,
     open_for_reading,
     open_the_way,
@@ -88,6 +89,8 @@ class EmbeddedPostgres(EmbeddedService):
         if not self.data.exists():
             report("Creating the PostgreSQL data directory")
             self._create_data()
+        elif account is not None:
+            hand_over(self.data, account)
         self._check_version()
         report("Starting PostgreSQL")
         for _ in range(START_ATTEMPTS):

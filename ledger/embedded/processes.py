@@ -123,6 +123,15 @@ def run_as(account: pwd.struct_passwd | None) -> dict[str, Any]:
     return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
 
+def hand_over(directory: Path, account: pwd.struct_passwd) -> None:
+    """Give files that root copied or restored to the account that has to use them."""
+    if directory.stat().st_uid == account.pw_uid:
+        return
+    for root, _, files in os.walk(directory):
+        for path in [root, *(os.path.join(root, name) for name in files)]:
+            os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
+
+
 def open_the_way(path: Path, report: Report) -> None:
     """Let other accounts pass through (not list) the directories above `path`."""
     for directory in path.resolve().parents:
