@@ -31,7 +31,7 @@ def main() -> None:
     except OperationalError as error:
         if "--traceback" in sys.argv:
             raise
-        print(f"manage.py: the database does not answer: {error}", file=sys.stderr)
+        print(f"manage.py: the database does not answer: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(1)
 
 
