@@ -29,6 +29,7 @@ ADAPTERS: dict[str, str] = {
         "slurm-sreport": "slurm_sreport",
         "vllm-metrics": "vllm_metrics",
         "vllm-otel": "vllm_otel",
+        "vllm-step-log": "vllm_step_log",
         "sglang-log": "sglang_log",
         "sglang-metrics": "sglang_metrics",
         "litellm-spendlogs": "litellm_spendlogs",

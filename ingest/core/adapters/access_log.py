@@ -30,6 +30,7 @@ from ingest.core.adapters.refusal_reasons import (
 )
 from ingest.core.adapters.request_record import (
     Tokens,
+    http_status,
     model_of,
     optional_pool,
     rejection_event,
@@ -193,7 +194,7 @@ def _rejection(line: _Line, verdict: TurnedAway, source: SourceConfig) -> Event:
         belongs_to=line.belongs_to,
         layer=verdict.layer,
         reason=verdict.reason,
-        status=line.status,
+        status=http_status(line.status, 503),
         origin=verdict.origin,
         request=line.request,
         model=line.model,

@@ -17,6 +17,7 @@ from ingest.core.adapters.native import Obj, as_object, child, count_of, first_t
 from ingest.core.adapters.refusal_reasons import ThrownOut, TurnedAway, verdict_of_text
 from ingest.core.adapters.request_record import (
     Tokens,
+    http_status,
     model_of,
     nobody,
     optional_pool,
@@ -130,7 +131,7 @@ def _rejection(answer: Answer, verdict: TurnedAway, source: SourceConfig) -> Eve
         belongs_to=answer.belongs_to,
         layer=verdict.layer,
         reason=verdict.reason,
-        status=answer.status or default,
+        status=http_status(answer.status, default),
         origin=verdict.origin,
         request=answer.request,
         model=answer.model,

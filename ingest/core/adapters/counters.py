@@ -94,7 +94,11 @@ class CounterBook:
 
     def _read_instant(self, at_ms: int, group: str, readings: list[Reading]) -> Iterator[Notice]:
         known = self._groups.get(group)
-        fresh = [r for r in readings if self._series.get(_series_key(r), [-1, 0])[0] < at_ms]
+        # Of two samples of one counter at one instant the first holds; the next scrape makes up for the other.
+        once = {_series_key(r): r for r in reversed(readings)}
+        fresh = [
+            r for key, r in reversed(once.items()) if key not in self._series or self._series[key][0] < at_ms
+        ]
         if not fresh:
             return
         before = [self._series[key] for r in fresh if (key := _series_key(r)) in self._series]

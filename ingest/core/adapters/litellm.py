@@ -13,7 +13,7 @@ from ingest.core.adapters.base import Notice, SourceConfig, decimal_of, identity
 from ingest.core.adapters.json_records import JsonRecord
 from ingest.core.adapters.native import Obj, child, count_of, first_text, text_of
 from ingest.core.adapters.refusal_reasons import TurnedAway, Verdict, verdict_of_text
-from ingest.core.adapters.request_record import Tokens, nobody
+from ingest.core.adapters.request_record import Tokens, http_status, nobody
 
 FLAT_COST_KEY = "__ptu_flat_cost__"
 
@@ -122,9 +122,8 @@ def failure_outcome(error: Obj) -> str:
     return "aborted" if code == "499" or "Cancelled" in name or "Disconnect" in name else "error"
 
 
-def status_of(error: Obj, default: int = 429) -> int:
-    code = text_of(error.get("error_code"))
-    return int(code) if code is not None and code.isascii() and code.isdigit() and len(code) == 3 else default
+def status_of(error: Obj) -> int:
+    return http_status(error.get("error_code"), 429)
 
 
 def spend_notice(record: JsonRecord, subject: str, spend: object, breakdown: Obj) -> Notice | None:

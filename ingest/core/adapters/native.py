@@ -15,6 +15,7 @@ from ingest.core.adapters.base import (
     SourceConfig,
     decimal_of,
     instant_ms,
+    rfc3339,
     unix_seconds_ms,
     whole,
 )
@@ -91,7 +92,7 @@ def count_of(value: Any) -> int | None:
 def native_ms(value: Any, source: SourceConfig) -> int:
     """Unix seconds, RFC 3339, or a time without offset in the source's `time_zone` -> epoch milliseconds."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return unix_seconds_ms(value)
+        return in_calendar(unix_seconds_ms(value))
     if not isinstance(value, str) or not value.strip():
         raise Refusal("no_instant", "the record does not say when it happened")
     text = value.strip()
@@ -104,6 +105,12 @@ def native_ms(value: Any, source: SourceConfig) -> int:
     if moment.tzinfo is not None:
         return instant_ms(text)
     return _utc_ms(moment.replace(tzinfo=source.zone()))
+
+
+def in_calendar(time_ms: int) -> int:
+    """`time_ms` itself, if it can be written as an instant. Raises `Refusal("bad_time")`."""
+    rfc3339(time_ms)
+    return time_ms
 
 
 def _utc_ms(moment: datetime) -> int:

@@ -22,7 +22,7 @@ from ingest.core.adapters.base import (
     decimal_of,
     unix_seconds_ms,
 )
-from ingest.core.adapters.native import as_object, child, children, native_ms
+from ingest.core.adapters.native import as_object, child, children, in_calendar, native_ms
 
 _MAX_BUFFERED = 100_000
 _SECONDS_BELOW = 100_000_000_000
@@ -95,7 +95,7 @@ def read_scrapes(lines: Iterable[bytes], source: SourceConfig) -> Iterator[Scrap
 
 
 def _header_ms(text: str, source: SourceConfig) -> int:
-    return unix_seconds_ms(text) if re.fullmatch(r"[\d.]+", text) else native_ms(text, source)
+    return in_calendar(unix_seconds_ms(text)) if re.fullmatch(r"[\d.]+", text) else native_ms(text, source)
 
 
 def _labels(text: str) -> dict[str, str]:
@@ -125,7 +125,8 @@ def _text_sample(text: str, position: int, header_ms: int | None, header_labels:
 
 def _timestamp_ms(text: str) -> int:
     number = decimal_of(text)
-    return int(number * 1000 // 1) if "." in text or abs(number) < _SECONDS_BELOW else int(number)
+    in_seconds = "." in text or abs(number) < _SECONDS_BELOW
+    return in_calendar(int(number * 1000 // 1) if in_seconds else int(number))
 
 
 def _json_scrape(text: str, position: int, source: SourceConfig) -> Scrape:
@@ -152,10 +153,11 @@ def _series_samples(entry: dict[str, Any], position: int) -> Iterator[Sample]:
 def _points(entry: dict[str, Any]) -> Iterator[tuple[int, Any]]:
     values, stamps = entry.get("values"), entry.get("timestamps")
     if isinstance(values, list) and isinstance(stamps, list) and len(values) == len(stamps):
-        yield from ((int(decimal_of(stamp)), value) for stamp, value in zip(stamps, values, strict=True))
+        for stamp, value in zip(stamps, values, strict=True):
+            yield in_calendar(int(decimal_of(stamp))), value
         return
     points = values if isinstance(values, list) else [entry.get("value")]
     for point in points:
         if not isinstance(point, list) or len(point) != 2:
             raise Refusal("bad_record", "a point of a series is not [time, value]")
-        yield unix_seconds_ms(point[0]), point[1]
+        yield in_calendar(unix_seconds_ms(point[0])), point[1]

@@ -183,3 +183,9 @@ def optional_pool(source: SourceConfig, *native_names: str | None) -> str | None
         return source.pool_for(*native_names)
     except Refusal:
         return None
+
+
+def http_status(value: Any, default: int) -> int:
+    """The HTTP status of a refusal; `default` where the record states none that is one."""
+    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    return int(text) if text.isascii() and text.isdigit() and 400 <= int(text[:9]) <= 599 else default

@@ -28,6 +28,7 @@ from ingest.core.adapters.native import (
 from ingest.core.adapters.refusal_reasons import ThrownOut, TurnedAway, Verdict, verdict_of_text
 from ingest.core.adapters.request_record import (
     Tokens,
+    http_status,
     model_of,
     optional_pool,
     rejection_event,
@@ -155,7 +156,7 @@ def _rejection(request: _Request, reason: Obj, verdict: TurnedAway, source: Sour
         belongs_to=request.belongs_to,
         layer=verdict.layer,
         reason=verdict.reason,
-        status=count_of(reason.get("status_code")) or 503,
+        status=http_status(reason.get("status_code"), 503),
         origin=verdict.origin,
         request=request.id,
         model=request.model,

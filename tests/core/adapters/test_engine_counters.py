@@ -119,6 +119,11 @@ def test_a_counter_that_is_not_exported_is_absent_and_zero_growth_is_zero() -> N
     assert "output_tokens" not in data and "cached_input_tokens" not in data
 
 
+def test_of_two_samples_at_one_instant_the_first_holds() -> None:
+    lines = scrape("00:00", prompt(1), prompt(3)) + scrape("01:00", prompt(9))
+    assert data_of(run("vllm-metrics", lines))[0]["input_tokens"] == 8
+
+
 # --- state ------------------------------------------------------------------------------------------------
 
 
@@ -397,3 +402,46 @@ def test_steps_go_on_from_state_and_hours_are_given_once() -> None:
     assert [data["gpu_seconds"] for data in data_of(outcomes)] == ["0.010000"], "the first hour is over"
     rest = list(load("dynamo-fpm").flush(source_of("dynamo-fpm", options={"gpus": 1}), state, None))
     assert [data["gpu_seconds"] for data in data_of(rest)] == ["0.010000"]
+
+
+# --- vLLM's log of iterations -----------------------------------------------------------------------------
+
+
+def iteration(number: int, at: str = "04:00:01", elapsed: str = "31.40", engine: str = "000") -> str:
+    said = "1 context requests, 1000 context tokens, 23 generation requests, 23 generation tokens"
+    head = f"2026-10-03T{at}.5Z INFO Engine {engine}: Iteration({number}): {said}"
+    return f"{head}, iteration elapsed time: {elapsed} ms, GPU KV cache usage: 87.2%"
+
+
+LOG = {"model": "m", "gpus": 4}
+
+
+def test_steps_of_the_log_are_gpu_time_of_all_its_gpus() -> None:
+    lines = [iteration(1), "2026-10-03T04:00:01Z INFO something else", iteration(2, elapsed="18.60")]
+    outcomes = run("vllm-step-log", lines, options=LOG)
+    assert data_of(outcomes)[0]["gpu_seconds"] == "0.200000"
+    assert notices_of(outcomes) == []
+
+
+def test_engines_of_one_log_count_by_themselves() -> None:
+    lines = [iteration(7, engine="000"), iteration(1, engine="001"), iteration(8, engine="000")]
+    outcomes = run("vllm-step-log", lines, options=LOG)
+    assert len(data_of(outcomes)) == 2 and notices_of(outcomes) == []
+
+
+def test_a_line_of_the_log_that_was_lost_is_missed_time() -> None:
+    assert reasons(run("vllm-step-log", [iteration(1), iteration(4)], options=LOG)) == ["missed_steps"]
+
+
+def test_a_log_without_timestamps_or_in_other_words_is_refused() -> None:
+    bare = "INFO 10-03 04:00:00 [loggers.py:1] " + iteration(1).partition(" INFO ")[2]
+    other = "2026-10-03T04:00:00Z Engine 000: Iteration(1): it took 31 ms"
+    outcomes = run("vllm-step-log", [bare, other], options=LOG)
+    assert [r.reason for r in refused_of(outcomes)] == ["no_instant", "bad_record"]
+
+
+def test_a_collectors_json_names_the_pod() -> None:
+    time, _, log = iteration(1).partition(" ")
+    records = [{"time": time, "log": log, "pod": pod} for pod in ("vllm-0", "vllm-1")]
+    found = events_of(run("vllm-step-log", records, options=LOG))
+    assert [event["id"].split("/")[0] for event in found] == ["vllm-0", "vllm-1"]
