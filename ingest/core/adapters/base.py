@@ -69,6 +69,9 @@ NOTICES: dict[str, str] = {
     "missed_steps": "steps of an engine are missing; their GPU time is not known and not estimated",
     "spend_mismatch": "a gateway contradicts itself about the price; the ledger rates tokens anew",
     "flat_cost_row": "a flat charge of the gateway, which is no request",
+    "missing_duplicates": "an export that keeps one run per job; the GPU time of the others is not in it",
+    "source_total": "what the source itself adds up to, for reconciliation",
+    "scoped_quota": "a quota that caps only some pods of its namespace, and so not the namespace",
     "incomplete_stream": "a stream ended before its last usage; its counts may be too low",
 }
 """Codes of notices, and what each means."""

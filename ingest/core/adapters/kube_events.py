@@ -12,6 +12,7 @@ from ingest.core.adapters.base import Event, Outcome, Refusal, Refused, SourceCo
 from ingest.core.adapters.kubernetes import KubeEvent, Watched, kube_event, read_objects
 from ingest.core.adapters.pods import (
     Entry,
+    Pod,
     forget_old,
     new_only,
     new_state,
@@ -63,27 +64,36 @@ def refuse_unseen(entry: Entry, uid: str) -> Iterator[Refused]:
 
 def _record(watched: Watched, source: SourceConfig, state: State) -> Iterator[Event]:
     if watched.kind == "Pod":
-        pod = read_pod(watched, source)
-        uid = str((watched.obj["metadata"]).get("uid"))
-        if pod is None:
-            # It asks for no GPUs: what happens to it is none of this ledger's business.
-            state["pods"].pop(uid, None)
-            state.setdefault("ignored", {})[uid] = 1
-            return
-        note_pod(state, pod)
-        yield from _tell(state, pod.uid, source, final=False)
-        for victim in state.setdefault("waiting", {}).pop(pod.uid, []):
-            yield from _tell(state, victim, source, final=False)
+        yield from index_pod(watched, read_pod(watched, source), source, state)
     elif watched.kind == "Event":
-        seen = kube_event(watched.obj)
-        facts = sighting(seen)
-        if facts and seen.regarding.get("uid") not in state.get("ignored", {}):
-            victim = note_sighting(state, seen, watched, facts)
-            yield from _tell(state, victim, source, final=False)
+        yield from scheduler_event(watched, source, state)
     else:
         raise Refusal(
             "unknown_kind", f"{watched.kind or 'an object without kind'} is neither an Event nor a Pod"
         )
+
+
+def index_pod(watched: Watched, pod: Pod | None, source: SourceConfig, state: State) -> Iterator[Event]:
+    """Remembers a pod and tells what waited for it; the kube-scheduler's share of every adapter that reads Pods."""
+    uid = str(watched.obj["metadata"].get("uid"))
+    if pod is None:
+        # It asks for no GPUs: what happens to it is none of this ledger's business.
+        state["pods"].pop(uid, None)
+        state.setdefault("ignored", {})[uid] = 1
+        return
+    note_pod(state, pod)
+    yield from _tell(state, pod.uid, source, final=False)
+    for victim in state.setdefault("waiting", {}).pop(pod.uid, []):
+        yield from _tell(state, victim, source, final=False)
+
+
+def scheduler_event(watched: Watched, source: SourceConfig, state: State) -> Iterator[Event]:
+    """A preemption Event of kube-scheduler or the kubelet; any other Event says nothing here."""
+    seen = kube_event(watched.obj)
+    facts = sighting(seen)
+    if facts and seen.regarding.get("uid") not in state.get("ignored", {}):
+        victim = note_sighting(state, seen, watched, facts)
+        yield from _tell(state, victim, source, final=False)
 
 
 def sighting(seen: KubeEvent) -> Entry | None:
@@ -139,7 +149,8 @@ def _preemptor(state: State, victim: str, source: SourceConfig, seen: Entry, fin
     """Who it is; by its Pod if identities are not namespaces, and then the Event waits for that Pod."""
     known = state["pods"].get(seen["preemptor"], {})
     if "holder" not in seen:
-        by_namespace = source.option("identity", "k8s_namespace") == "k8s_namespace"
+        default_kind = state.get("identity_kind", "k8s_namespace")
+        by_namespace = source.option("identity", default_kind) == "k8s_namespace"
         if "holder" in known:
             seen["holder"] = known["holder"]
         elif (by_namespace and not source.option("service_label", "")) or final:

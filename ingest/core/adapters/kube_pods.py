@@ -9,7 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from ingest.core.adapters.base import Event, Outcome, Refusal, Refused, SourceConfig, State, event, instant_ms
+from ingest.core.adapters.base import (
+    Event,
+    Outcome,
+    Refusal,
+    Refused,
+    SourceConfig,
+    State,
+    event,
+    identity,
+    instant_ms,
+)
 from ingest.core.adapters.kubernetes import Watched, read_objects
 from ingest.core.adapters.pods import (
     Entry,
@@ -79,13 +89,13 @@ def _pod(watched: Watched, source: SourceConfig, state: State) -> Iterator[Event
     yield from new_only(entry, occupancy(entry, pod.uid, source))
     yield from new_only(entry, pending(entry, pod.uid, source))
     if source.option("preemptions", True):
-        yield from new_only(entry, disruption(entry, pod, source))
+        yield from new_only(entry, disruption(entry, pod.uid, pod, source))
 
 
-def disruption(entry: Entry, pod: Pod, source: SourceConfig) -> Iterator[Event]:
-    """The preemption in the pod's own condition, if it held GPUs and has one."""
-    found = pod.disruption
-    if found is not None and pod.bound_ms is not None:
+def disruption(entry: Entry, uid: str, pod: Pod | None, source: SourceConfig) -> Iterator[Event]:
+    """The preemption in the pod's own condition, if it held GPUs and has one. `pod` is the look that is new."""
+    found = pod.disruption if pod is not None else None
+    if pod is not None and found is not None and pod.bound_ms is not None:
         reason = str(found.get("reason"))
         if reason == "PreemptionByScheduler" and _OWN_WORDS.search(pod.scheduler):
             return
@@ -94,15 +104,9 @@ def disruption(entry: Entry, pod: Pod, source: SourceConfig) -> Iterator[Event]:
         entry["hint"] = str(found.get("message") or "")
     if "disrupted" not in entry:
         return
-    data = preemption_data(entry, pod.uid, entry["cause"])
+    data = preemption_data(entry, uid, entry["cause"])
     if hint := GANG_HINT.search(entry["hint"]):
-        by = {"k8s_namespace": hint["namespace"]}
-        data |= {
-            "preemptor": {
-                "workload": hint["preemptor"],
-                "identity": {"kind": "k8s_namespace", "value": by["k8s_namespace"]},
-            },
-            "preemptor_source": "parsed",
-        }
-    yield event(source, f"{pod.uid}/disrupted", "preemption", entry["disrupted"], data)
-    yield from released(entry, pod.uid, source, entry["disrupted"], data)
+        by = {"workload": hint["preemptor"], "identity": identity("k8s_namespace", hint["namespace"])}
+        data |= {"preemptor": by, "preemptor_source": "parsed"}
+    yield event(source, f"{uid}/disrupted", "preemption", entry["disrupted"], data)
+    yield from released(entry, uid, source, entry["disrupted"], data)
