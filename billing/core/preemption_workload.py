@@ -55,10 +55,9 @@ class Holding:
 
     def gpu_us_until(self, end_ms: int) -> int:
         """GPU time booked for it before `end_ms`."""
-        ends = (*self.steps[1:], (end_ms, 0))
         return sum(
             milli * max(min(next_ms, end_ms) - at_ms, 0)
-            for (at_ms, milli), (next_ms, _) in zip(self.steps, ends, strict=True)
+            for (at_ms, milli), (next_ms, _) in pairwise((*self.steps, (end_ms, 0)))
         )
 
     def _level(self, steps_passed: int) -> int:

@@ -16,6 +16,10 @@ from uuid import UUID
 NAMESPACE = UUID("6f1d3c1e-0c4b-5b0e-9a57-5d7b8f0a2c11")
 
 
+Name = tuple[str, str]
+"""(key, unit)"""
+
+
 @dataclass(frozen=True, slots=True)
 class Flow:
     """What names a target: key, unit and the accounts it runs between, in the direction of a positive quantity.
@@ -27,6 +31,10 @@ class Flow:
     unit: str
     debit: str
     credit: str
+
+    @property
+    def name(self) -> Name:
+        return (self.key, self.unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +70,32 @@ class Posting:
 def postings(targets: Iterable[Target], posted: Mapping[Flow, Posted]) -> list[Posting]:
     """The transfers that turn `posted` into `targets`, in order of key and unit.
 
-    A flow that is posted but has no target any more is taken back whole. Raises ValueError where two targets share
-    key and unit, or where a key runs between other accounts than it was posted between.
+    `posted` may name a flow in either direction: transfers alone do not tell which one the target had. A flow that
+    is posted but has no target any more is taken back whole. Raises ValueError where two targets share key and
+    unit, or where a key runs between other accounts than it was posted between.
     """
-    wanted: dict[tuple[str, str], Target] = {}
+    wanted: dict[Name, Target] = {}
     for target in targets:
-        if wanted.setdefault((target.flow.key, target.flow.unit), target) is not target:
+        if wanted.setdefault(target.flow.name, target) is not target:
             raise ValueError(f"two targets for {target.flow.key} in {target.flow.unit}")
-    for flow in posted:
-        known = wanted.setdefault((flow.key, flow.unit), Target(flow, 0, "reversal"))
-        if known.flow != flow:
-            raise ValueError(f"{flow.key} was posted from {flow.debit} to {flow.credit}, not as {known.flow}")
-    found = (_posting(wanted[name], posted.get(wanted[name].flow, Posted())) for name in sorted(wanted))
+    before: dict[Name, Posted] = {}
+    for flow, stands in posted.items():
+        target = wanted.setdefault(flow.name, Target(flow, 0, "reversal"))
+        before[flow.name] = _seen_along(target.flow, flow, stands)
+    found = (_posting(wanted[name], before.get(name, Posted())) for name in sorted(wanted))
     return [posting for posting in found if posting is not None]
+
+
+def _seen_along(direction: Flow, flow: Flow, stands: Posted) -> Posted:
+    """What stands posted, counted in the direction of the target."""
+    if (flow.debit, flow.credit) == (direction.debit, direction.credit):
+        return stands
+    if (flow.credit, flow.debit) == (direction.debit, direction.credit):
+        return Posted(-stands.quantity, stands.postings)
+    raise ValueError(
+        f"{flow.key} was posted between {flow.debit} and {flow.credit}, "
+        f"not {direction.debit} and {direction.credit}"
+    )
 
 
 def _posting(target: Target, posted: Posted) -> Posting | None:
@@ -96,11 +117,12 @@ def posting_id(key: str, unit: str, posted_before: int, posted_after: int, earli
 def apply_postings(posted: Mapping[Flow, Posted], new: Iterable[Posting]) -> dict[Flow, Posted]:
     """What stands posted after `new`; zero flows stay, because the number of postings is part of the next id."""
     after = dict(posted)
-    by_name = {(flow.key, flow.unit): flow for flow in posted}
+    by_name = {flow.name: flow for flow in posted}
     for posting in new:
         flow = by_name.get((posting.key, posting.unit))
         if flow is None:
             flow = Flow(posting.key, posting.unit, posting.debit, posting.credit)
+            by_name[flow.name] = flow
         signed = posting.quantity if flow.debit == posting.debit else -posting.quantity
         before = after.get(flow, Posted())
         after[flow] = Posted(before.quantity + signed, before.postings + 1)

@@ -1,0 +1,167 @@
+"""Episodes and the preemption balance: did taking those GPUs pay (domain.md section 6)?"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from billing.core.preemption import Measures
+from billing.core.preemption_merge import Key, Preemption
+from billing.core.preemption_workload import Holding
+from ledger.core.units import MS_PER_MINUTE
+
+GAP_MS = 10 * MS_PER_MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """All preemptions decided for one preemptor workload, with gaps under 10 minutes.
+
+    needed and taken in milli-GPU, overshoot = what was taken beyond the need; None where the preemptor never ran, so
+    that its need is unknown. unused_gpu_us: GPU time between release and the preemptor's next occupancy (up to the
+    horizon). hits: victim workload -> how often it was hit.
+    """
+
+    cluster: str
+    preemptor_workload: str
+    preemptor: str | None
+    starts_ms: int
+    ends_ms: int
+    preemptions: tuple[Key, ...]
+    taken_milli_gpus: int
+    needed_milli_gpus: int | None
+    unused_gpu_us: int
+    ran: bool
+    hits: tuple[tuple[str, int], ...]
+
+    @property
+    def overshoot_milli_gpus(self) -> int | None:
+        if self.needed_milli_gpus is None:
+            return None
+        return max(self.taken_milli_gpus - self.needed_milli_gpus, 0)
+
+
+Measured = tuple[Preemption, Measures]
+
+
+def episodes(
+    measured: Sequence[Measured], holdings: Mapping[tuple[str, str], Sequence[Holding]], horizon_ms: int
+) -> list[Episode]:
+    """Group by preemptor workload and gap, in order of their start.
+
+    holdings: (cluster, workload) -> everything the workload ever held. Deferrals and preemptions whose preemptor
+    workload is unknown belong to no episode.
+    """
+    of_preemptor: defaultdict[tuple[str, str], list[Measured]] = defaultdict(list)
+    for one in sorted(measured, key=lambda one: one[0].order):
+        preemption = one[0]
+        if preemption.preemptor_workload is not None and not preemption.queued_only:
+            of_preemptor[preemption.key[0], preemption.preemptor_workload].append(one)
+    found = [
+        _episode(name, group, holdings.get(name, ()), horizon_ms)
+        for name, ones in of_preemptor.items()
+        for group in _by_gap(ones)
+    ]
+    return sorted(found, key=lambda episode: (episode.starts_ms, episode.cluster, episode.preemptor_workload))
+
+
+def _by_gap(ones: Sequence[Measured]) -> list[list[Measured]]:
+    groups: list[list[Measured]] = []
+    for one in ones:
+        if groups and one[0].decided_at_ms - groups[-1][-1][0].decided_at_ms < GAP_MS:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return groups
+
+
+def _episode(
+    name: tuple[str, str], group: Sequence[Measured], history: Sequence[Holding], horizon_ms: int
+) -> Episode:
+    preemptions = [preemption for preemption, _ in group]
+    starts_ms, ends_ms = preemptions[0].decided_at_ms, preemptions[-1].decided_at_ms
+    runs_ms = _next_run_ms(history, starts_ms)
+    ran = runs_ms is not None and runs_ms < horizon_ms
+    unused = sum(
+        preemption.milli_gpus * max((runs_ms if ran and runs_ms else horizon_ms) - measures.released_at_ms, 0)
+        for preemption, measures in group
+    )
+    hits = Counter(
+        preemption.victim_workload or preemption.victim_request or "" for preemption in preemptions
+    )
+    return Episode(
+        cluster=name[0],
+        preemptor_workload=name[1],
+        preemptor=preemptions[0].preemptor,
+        starts_ms=starts_ms,
+        ends_ms=ends_ms,
+        preemptions=tuple(preemption.key for preemption in preemptions),
+        taken_milli_gpus=sum(preemption.milli_gpus for preemption in preemptions),
+        needed_milli_gpus=_need(history, starts_ms, runs_ms) if ran else None,
+        unused_gpu_us=unused,
+        ran=ran,
+        hits=tuple(sorted(hits.items(), key=lambda hit: (-hit[1], hit[0]))),
+    )
+
+
+def _next_run_ms(history: Sequence[Holding], from_ms: int) -> int | None:
+    """When the preemptor first holds more than when it began to take."""
+    rises = (holding.next_rise_ms(from_ms) for holding in history)
+    return min((at_ms for at_ms in rises if at_ms is not None), default=None)
+
+
+def _need(history: Sequence[Holding], from_ms: int, runs_ms: int | None) -> int | None:
+    """By how much its occupancy grew when it ran: what it really put to use of what it had taken."""
+    if runs_ms is None:
+        return None
+    return sum(max(holding.at(runs_ms) - holding.just_before(from_ms), 0) for holding in history)
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Preemption balance of one pool and month: what preempting bought and what it cost; all gpu_us."""
+
+    gained: int
+    lost: int
+    recomputed: int
+    drained: int
+    unused: int
+    undelivered: int
+
+    @property
+    def net(self) -> int:
+        return self.gained - self.lost - self.recomputed - self.drained - self.unused - self.undelivered
+
+
+def balance(
+    measured: Sequence[Measured], gained_gpu_us: int, unused_gpu_us: int, undelivered_gpu_us: int
+) -> Balance:
+    """gained: time run by preemptors on reclaimed or lent GPUs. Unknown losses count as none here: the sum of the
+    preemptions says that it is partial."""
+    measures = [one for _, one in measured]
+    return Balance(
+        gained=gained_gpu_us,
+        lost=sum(one.lost.gpu_us or 0 for one in measures),
+        recomputed=sum(one.recompute.gpu_us or 0 for one in measures),
+        drained=sum(one.drain_gpu_us for one in measures),
+        unused=unused_gpu_us,
+        undelivered=undelivered_gpu_us,
+    )
+
+
+# Invariant: returns findings.
+
+
+def every_preemption_is_in_one_episode(measured: Sequence[Measured], found: Sequence[Episode]) -> list[str]:
+    counted = Counter(key for episode in found for key in episode.preemptions)
+    wanted = {
+        preemption.key
+        for preemption, _ in measured
+        if preemption.preemptor_workload is not None and not preemption.queued_only
+    }
+    return [
+        f"{key}: in {counted[key]} episodes"
+        for key in wanted | set(counted)
+        if counted[key] != (key in wanted)
+    ]
