@@ -1,7 +1,7 @@
 """Contended stretches: who shares what, instant by instant (domain.md section 4).
 
 Reads like the section: what the pool has to share out, each holder's shares of it, then who lent to whom. Tables
-are [instant, holder], holders in id order.
+are [holder, instant], holders in id order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from billing.core.allocation_levels import HolderSteps, PoolInstants
-from ledger.core.apportion import apportion_rows, exact_number, floor_div
+from ledger.core.apportion import apportion_columns, exact_number, floor_div
 
 Int64s = NDArray[np.int64]
 Table = NDArray[Any]  # whole numbers in the type that exact_number chose
@@ -36,7 +36,7 @@ class Lending:
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """How holders' bursts were served at contended instants: tables [instant, one of `holders`] in milli-GPU.
+    """How holders' bursts were served at contended instants: tables [one of `holders`, instant] in milli-GPU.
     At other instants all of a burst is on demand."""
 
     holders: Int64s
@@ -92,10 +92,10 @@ def share_out(
     """Apportion the amounts over the holders, each on what the step before left."""
     over = np.maximum(occupancy - reservation, 0)
     gap = np.maximum(reservation - occupancy, 0)
-    beyond = over - apportion_rows(amounts.on_demand, over)
-    borrowed = apportion_rows(amounts.borrowed, beyond)
-    lent = apportion_rows(amounts.borrowed, np.minimum(gap, lendable))
-    oversold = apportion_rows(amounts.oversold, gap - lent)
+    beyond = over - apportion_columns(amounts.on_demand, over)
+    borrowed = apportion_columns(amounts.borrowed, beyond)
+    lent = apportion_columns(amounts.borrowed, np.minimum(gap, lendable))
+    oversold = apportion_columns(amounts.oversold, gap - lent)
     lent_waiting, undelivered = np.zeros_like(lent), np.zeros_like(lent)
     if waiting.any():
         lent_waiting = np.minimum(lent, waiting)
@@ -119,7 +119,7 @@ def split_contended(
     pool: the contended instants. edges: of the slots. cuts: where segments of the pairs begin. detailed: holders
     (counted among those present) whose bursts are returned instant by instant.
     """
-    totals = {name: np.zeros((len(edges) - 1, len(steps.present)), np.int64) for name in Shares.__slots__}
+    totals = {name: np.zeros((len(steps.present), len(edges) - 1), np.int64) for name in Shares.__slots__}
     pairs = _PairSums(steps, cuts)
     bursts = _BurstLog(detailed, pool)
     segments = np.searchsorted(cuts, edges[pool.slot], "right") - 1
@@ -128,30 +128,29 @@ def split_contended(
         here = pool.take(chunk)
         exact = _number_for(here)
         # Nobody without a burst or an idle reservation gets a share.
-        parties = np.flatnonzero(takes_part[rows].any(axis=0))
-        shares = share_out(Amounts.at(here), *_levels_of(steps, rows[:, parties], exact))
+        parties = np.flatnonzero(takes_part[rows].any(axis=1))
+        shares = share_out(Amounts.at(here), *_levels_of(steps, rows[parties], exact))
         length_ms: Table = here.length_ms.astype(exact)
         _add_by_slot(totals, shares, parties, here.slot, length_ms)
         pairs.add(int(segments[chunk.start]), parties, shares, length_ms)
         bursts.add(chunk, parties, shares)
-    by_holder = {name: np.ascontiguousarray(table.T) for name, table in totals.items()}
-    return Contention(by_holder, pairs.lending(), bursts.bursts)
+    return Contention(totals, pairs.lending(), bursts.bursts)
 
 
 def _rows_by_chunk(steps: HolderSteps, time_ms: Int64s, segments: Int64s) -> Iterator[tuple[slice, Int64s]]:
-    """Chunks of the instants, each within one segment, with the row in force of every holder: [instant, holder]."""
+    """Chunks of the instants, each within one segment, with the row in force of every holder: [holder, instant]."""
     by_time = np.argsort(steps.time_ms)
     first_instant = np.searchsorted(time_ms, steps.time_ms[by_time])
     state = steps.starts[:-1]
     for begin, end in _chunk_bounds(segments, max(_CHUNK // max(len(steps.present), 1), 1)):
         low, high = np.searchsorted(first_instant, [begin, end])
         changed = by_time[low:high]
-        rows = np.zeros((end - begin, len(steps.present)), np.int64)
-        rows[0] = state
+        rows = np.zeros((len(steps.present), end - begin), np.int64)
+        rows[:, 0] = state
         # Of several changes of a holder before an instant the last one assigned, so the latest, stays.
-        rows[first_instant[low:high] - begin, steps.holder[changed]] = changed
-        np.maximum.accumulate(rows, axis=0, out=rows)
-        state = rows[-1]
+        rows[steps.holder[changed], first_instant[low:high] - begin] = changed
+        np.maximum.accumulate(rows, axis=1, out=rows)
+        state = rows[:, -1]
         yield slice(begin, end), rows
 
 
@@ -182,11 +181,11 @@ def _add_by_slot(
     totals: dict[str, Int64s], shares: Shares, parties: Int64s, slot: Int64s, length_ms: Table
 ) -> None:
     first = np.flatnonzero(np.diff(slot, prepend=-1))
-    cells = np.ix_(slot[first], parties)
+    cells = np.ix_(parties, slot[first])
     for name, total in totals.items():
         table = getattr(shares, name)
         if table.any():
-            per_slot = np.add.reduceat(table * length_ms[:, None], first, axis=0)
+            per_slot = np.add.reduceat(table * length_ms, first, axis=1)
             total[cells] += per_slot.astype(np.int64)
 
 
@@ -194,17 +193,17 @@ class _BurstLog:
     """Keeps the shares of the detailed holders' bursts, chunk by chunk."""
 
     def __init__(self, detailed: Int64s, pool: PoolInstants) -> None:
-        shape = (len(pool.time_ms) if len(detailed) else 0, len(detailed))
+        shape = (len(detailed), len(pool.time_ms) if len(detailed) else 0)
         times = (pool.time_ms, pool.length_ms) if len(detailed) else (pool.time_ms[:0], pool.length_ms[:0])
         self.bursts = Bursts(detailed, *times, np.zeros(shape, np.int64), np.zeros(shape, np.int64))
 
     def add(self, chunk: slice, parties: Int64s, shares: Shares) -> None:
-        column = np.flatnonzero(np.isin(self.bursts.holders, parties))
-        if not len(column):
+        row = np.flatnonzero(np.isin(self.bursts.holders, parties))
+        if not len(row):
             return
-        party = np.searchsorted(parties, self.bursts.holders[column])
-        self.bursts.borrowed[chunk, column] = shares.borrowed[:, party]
-        self.bursts.excess[chunk, column] = shares.excess[:, party]
+        party = np.searchsorted(parties, self.bursts.holders[row])
+        self.bursts.borrowed[row, chunk] = shares.borrowed[party]
+        self.bursts.excess[row, chunk] = shares.excess[party]
 
 
 class _PairSums:
@@ -222,17 +221,16 @@ class _PairSums:
 
     def add(self, segment: int, parties: Int64s, shares: Shares, length_ms: Table) -> None:
         """Add instants of one segment."""
-        lenders = np.flatnonzero(shares.lent.any(axis=0))
+        lenders = np.flatnonzero(shares.lent.any(axis=1))
         if not len(lenders):
             return
-        borrowers = np.flatnonzero(shares.borrowed.any(axis=0))
-        running = np.cumsum(shares.lent[:, lenders], axis=1)
+        borrowers = np.flatnonzero(shares.borrowed.any(axis=1))
+        running = np.cumsum(shares.lent[lenders], axis=0)
         reached_gpu_us = np.zeros((len(borrowers), len(lenders)), running.dtype)
         for turn, borrower in enumerate(borrowers):
-            reached = running * shares.borrowed[:, borrower, None]
-            reached = floor_div(reached, running[:, -1:])
+            reached = floor_div(running * shares.borrowed[borrower], running[-1])
             running -= reached
-            reached_gpu_us[turn] = length_ms @ reached
+            reached_gpu_us[turn] = reached @ length_ms
         by_lender = np.diff(reached_gpu_us, axis=1, prepend=0).astype(np.int64)
         self.gpu_us[segment, parties[borrowers, None], parties[lenders]] += by_lender
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from billing.core.allocation import OCCUPIED, PoolSplit
-from ledger.core.apportion import apportion_rows
+from ledger.core.apportion import apportion_columns
 from ledger.core.levels import Kind, Levels, changes_at, sort_order
 
 Int64s = NDArray[np.int64]
@@ -96,26 +96,26 @@ def _of_mixed_holder(
     slot = np.searchsorted(edges, time_ms, "right") - 1
     for begin in range(0, len(time_ms), _CHUNK):
         chunk = slice(begin, begin + _CHUNK)
-        columns, occupancy = workloads.table(time_ms[chunk], int(time_ms[chunk][-1] + length_ms[chunk][-1]))
-        group = workloads.group[columns]
+        numbers, occupancy = workloads.table(time_ms[chunk], int(time_ms[chunk][-1] + length_ms[chunk][-1]))
+        group = workloads.group[numbers]
         shares = _fill(occupancy, categories[:, chunk], preemptible[group])
         first = np.flatnonzero(np.diff(slot[chunk], prepend=-1))
-        per_slot = np.add.reduceat(shares * length_ms[chunk, None], first, axis=1)
-        row, column = np.nonzero(per_slot.any(axis=0))
-        who = np.full(len(row), holder, np.int64)
-        yield GroupRows(slot[chunk][first][row], who, group[column], *per_slot[:, row, column])
+        per_slot = np.add.reduceat(shares * length_ms[chunk], first, axis=2)
+        workload, place = np.nonzero(per_slot.any(axis=0))
+        who = np.full(len(place), holder, np.int64)
+        yield GroupRows(slot[chunk][first][place], who, group[workload], *per_slot[:, workload, place])
 
 
 def _fill(occupancy: Int64s, categories: Int64s, preemptible: Bools) -> Int64s:
-    """Shares [category, instant, workload] of the holder's `categories` [category, instant]."""
+    """Shares [category, workload, instant] of the holder's `categories` [category, instant]."""
     shares = np.zeros((len(categories), *occupancy.shape), np.int64)
     left = categories.copy()
     for members in (np.flatnonzero(~preemptible), np.flatnonzero(preemptible)):
-        remaining = occupancy[:, members]
+        remaining = occupancy[members]
         for category in range(len(categories)):
-            taken = np.minimum(left[category], remaining.sum(axis=1))
-            part = apportion_rows(taken, remaining)
-            shares[category][:, members] = part
+            taken = np.minimum(left[category], remaining.sum(axis=0))
+            part = apportion_columns(taken, remaining)
+            shares[category, members] = part
             remaining = remaining - part
             left[category] -= taken
     return shares
@@ -128,8 +128,8 @@ def _categories_over_time(
     steps, bursts = split.steps, split.bursts
     local = int(np.searchsorted(steps.present, holder))
     rows = slice(int(steps.starts[local]), int(steps.starts[local + 1]))
-    column = int(np.searchsorted(bursts.holders, local))
-    served = np.flatnonzero(bursts.borrowed[:, column] + bursts.excess[:, column])
+    detail = int(np.searchsorted(bursts.holders, local))
+    served = np.flatnonzero(bursts.borrowed[detail] + bursts.excess[detail])
     begin_ms, end_ms = bursts.time_ms[served], bursts.time_ms[served] + bursts.length_ms[served]
     time_ms = np.unique(
         np.concatenate([steps.time_ms[rows], workloads.begin_ms, workloads.end_ms, begin_ms, end_ms, edges])
@@ -141,8 +141,8 @@ def _categories_over_time(
     if len(served):
         at = np.maximum(np.searchsorted(begin_ms, time_ms, "right") - 1, 0)
         during = (begin_ms[at] <= time_ms) & (time_ms < end_ms[at])
-        borrowed[during] = bursts.borrowed[served[at[during]], column]
-        excess[during] = bursts.excess[served[at[during]], column]
+        borrowed[during] = bursts.borrowed[detail, served[at[during]]]
+        excess[during] = bursts.excess[detail, served[at[during]]]
     on_demand = steps.occupancy[row] - used - borrowed - excess
     return time_ms, np.stack([used, on_demand, borrowed, excess])
 
@@ -151,13 +151,13 @@ def _categories_over_time(
 class _Workloads:
     """The occupancies of one holder, one row per stretch [begin, end) of a constant level.
 
-    column: numbers the workloads (told apart by group too) in id order. group: of each column.
+    number: counts the workloads (told apart by group too) in id order. group: of each number.
     """
 
     begin_ms: Int64s
     end_ms: Int64s
     milli: Int64s
-    column: Int64s
+    number: Int64s
     group: Int64s
 
     @classmethod
@@ -178,15 +178,15 @@ class _Workloads:
         )
 
     def table(self, time_ms: Int64s, end_ms: int) -> tuple[Int64s, Int64s]:
-        """(columns, occupancy [instant, column]) of the workloads alive between the instants given."""
+        """(numbers, occupancy [workload, instant]) of the workloads alive between the instants given."""
         alive = np.flatnonzero((self.begin_ms < end_ms) & (self.end_ms > time_ms[0]))
-        columns, column = np.unique(self.column[alive], return_inverse=True)
-        changes = np.zeros((len(time_ms) + 1, len(columns)), np.int64)
+        numbers, row = np.unique(self.number[alive], return_inverse=True)
+        changes = np.zeros((len(numbers), len(time_ms) + 1), np.int64)
         begin = np.searchsorted(time_ms, np.maximum(self.begin_ms[alive], time_ms[0]))
         end = np.searchsorted(time_ms, self.end_ms[alive])
-        np.add.at(changes, (begin, column), self.milli[alive])
-        np.subtract.at(changes, (end, column), self.milli[alive])
-        return columns, np.cumsum(changes[:-1], axis=0)
+        np.add.at(changes, (row, begin), self.milli[alive])
+        np.subtract.at(changes, (row, end), self.milli[alive])
+        return numbers, np.cumsum(changes[:, :-1], axis=1)
 
 
 def _summed(parts: list[GroupRows]) -> GroupRows:

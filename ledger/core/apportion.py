@@ -82,19 +82,19 @@ def apportion_groups(totals: Int64s, weights: Int64s, starts: Int64s) -> Int64s:
     return shares
 
 
-def apportion_rows(totals: Int64s, weights: NDArray[Any]) -> NDArray[Any]:
-    """`apportion` for many instants at once: weights[i] (one row, holders in id order) share totals[i].
+def apportion_columns(totals: Int64s, weights: NDArray[Any]) -> NDArray[Any]:
+    """`apportion` for many instants at once: weights[:, i] (holders in id order) share totals[i].
 
     The shares have the type of `weights`, which must hold total x sum of weights exactly (`exact_number`).
     """
     if not totals.any():
         return np.zeros_like(weights)
-    running = np.cumsum(weights, axis=1)
-    if np.array_equal(totals, running[:, -1]):
+    running = np.cumsum(weights, axis=0)
+    if not len(running) or np.array_equal(totals, running[-1]):
         return weights
-    reached = floor_div(running * totals.astype(weights.dtype)[:, None], running[:, -1:])
-    shares: NDArray[Any] = np.diff(reached, axis=1, prepend=0)
-    return shares
+    reached = floor_div(running * totals.astype(weights.dtype), running[-1])
+    reached[1:] -= reached[:-1].copy()
+    return reached
 
 
 def largest_remainder_groups(totals: Int64s, weights: Int64s, starts: Int64s) -> Int64s:
