@@ -13,6 +13,7 @@ at all).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -107,6 +108,30 @@ class Refusal(Exception):
         return Refused(position=position, record=record, reason=self.reason, detail=self.detail)
 
 
+class ConfigError(Exception):
+    """The source's own table is wrong; no record can be blamed for it."""
+
+
+READING_ERRORS = (
+    Refusal,
+    AttributeError,
+    TypeError,
+    KeyError,
+    IndexError,
+    ValueError,
+    OverflowError,
+    ArithmeticError,
+)
+"""What reading one record of any shape may raise; an adapter catches these around each record, never around more."""
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """The refusal for an error of `READING_ERRORS`: itself, or that a field has a shape nobody writes."""
+    if isinstance(error, Refusal):
+        return error
+    return Refusal("bad_record", f"a field is missing or is of another type than this source writes: {error}")
+
+
 Outcome = Event | Refused | Notice
 Adapt = Callable[[Iterable[bytes], "SourceConfig", "State | None"], Iterator[Outcome]]
 Flush = Callable[["SourceConfig", State, "int | None"], Iterator[Outcome]]
@@ -165,7 +190,7 @@ class SourceConfig:
         """
         value = self.options.get(name, default)
         if default is not None and not isinstance(value, type(default)):
-            raise ValueError(
+            raise ConfigError(
                 f"source {self.name!r}: option {name!r} must be {type(default).__name__}, "
                 f"not {type(value).__name__}"
             )
@@ -249,7 +274,7 @@ def rfc3339(time_ms: int) -> str:
 
 def unix_seconds_ms(value: Any) -> int:
     """Unix seconds (number or digits, may have a fraction) -> epoch milliseconds, floored."""
-    return int(decimal_of(value) * 1000 // 1)
+    return math.floor(decimal_of(value) * 1000)
 
 
 # --- numbers ----------------------------------------------------------------------------------------------

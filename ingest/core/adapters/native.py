@@ -4,6 +4,7 @@ that never stops its neighbours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -128,4 +129,4 @@ def millis_of(value: Any, per_unit: int) -> int | None:
     span = decimal_of(value)
     if span < 0:
         raise Refusal("bad_time", f"{value!r} is a negative duration")
-    return int(span * per_unit // 1)
+    return math.floor(span * per_unit)

@@ -7,6 +7,7 @@ timestamp, or a comment `# scraped <instant> [label="value", ...]` opens each sc
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -126,7 +127,7 @@ def _text_sample(text: str, position: int, header_ms: int | None, header_labels:
 def _timestamp_ms(text: str) -> int:
     number = decimal_of(text)
     in_seconds = "." in text or abs(number) < _SECONDS_BELOW
-    return in_calendar(int(number * 1000 // 1) if in_seconds else int(number))
+    return in_calendar(math.floor(number * 1000) if in_seconds else int(number))
 
 
 def _json_scrape(text: str, position: int, source: SourceConfig) -> Scrape:
