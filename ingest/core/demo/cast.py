@@ -144,17 +144,18 @@ _RESERVATIONS = (
 )
 
 _DEPLOYMENTS = (
-    DeploymentPlan("assistant", "assistant-chat", "bj-h200", 8000, 3, 9, "consumer"),
-    DeploymentPlan("assistant", "assistant-agent", "bj-h100", 4000, 3, 10, "consumer"),
-    DeploymentPlan("qwen3-235b", "qwen3-235b-decode", "bj-h200", 8000, 3, 7, "consumer"),
+    DeploymentPlan("assistant", "assistant-chat", "bj-h200", 8000, 3, 11, "consumer"),
+    DeploymentPlan("assistant", "assistant-agent", "bj-h100", 4000, 4, 15, "consumer"),
+    DeploymentPlan("qwen3-235b", "qwen3-235b-decode", "bj-h200", 8000, 3, 8, "consumer"),
     DeploymentPlan("deepseek-v3", "deepseek-v3-ep16", "sh-h20", 16000, 1, 3, "consumer"),
-    DeploymentPlan("search", "search-rerank", "bj-h100", 4000, 4, 9, "consumer"),
+    DeploymentPlan("search", "search-rerank", "bj-h100", 4000, 4, 12, "consumer"),
     DeploymentPlan("ads-ranking", "ads-ranker", "bj-h100", 8000, 1, 9, "office"),
     DeploymentPlan("code", "code-complete", "bj-h200", 4000, 1, 7, "office"),
     DeploymentPlan("gov-cloud", "gov-chat", "sh-h20", 8000, 2, 3, "office"),
     DeploymentPlan("mobile", "mobile-assist", "sh-h20", 4000, 1, 4, "consumer"),
     DeploymentPlan("speech", "speech-asr", "sh-l40s", 500, 6, 26, "consumer"),
     DeploymentPlan("speech", "speech-tts", "sh-h20", 2000, 1, 4, "consumer"),
+    DeploymentPlan("assistant", "assistant-embed", "sh-l40s", 500, 2, 10, "consumer"),
     DeploymentPlan("vision", "vision-ocr", "sh-l40s", 1000, 3, 12, "office"),
     DeploymentPlan("safety", "safety-guard", "bj-h100", 2000, 2, 4, "consumer"),
 )
@@ -172,7 +173,7 @@ _JOBS = (
     JobPlan("safety", "jailbreak-suite", ("sh-h20", "bj-h100"), (8000, 4000), 4, 2.2, "night", "batch"),
     JobPlan("code", "code-eval", ("bj-h200", "bj-h100"), (4000, 8000), 5, 1.6, "office", "interactive"),
     JobPlan("code", "repo-finetune", ("bj-h200",), (16000, 8000), 1.4, 8, "night", "batch", "preemptible", 40),
-    JobPlan("data-platform", "embed-corpus", ("bj-h100", "sh-h100", "sh-h20"), (8000, 16000, 4000), 8, 5,
+    JobPlan("data-platform", "embed-corpus", ("bj-h100", "sh-h100", "sh-h20"), (8000, 16000, 4000), 6, 5,
             "flat", "batch-low", "preemptible"),
     JobPlan("data-platform", "dedup-rerun", ("bj-h200", "sh-h20"), (8000, 16000), 6, 4, "night",
             "batch-low", "preemptible"),

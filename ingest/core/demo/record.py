@@ -198,7 +198,7 @@ class Record:
         if checkpoint_ms is not None:
             self._occupancy(victim, checkpoint_ms, victim.milli_gpus, checkpoint_ms)
             victim.kept_ms += checkpoint_ms - victim.admitted_ms
-        elif victim.priority_class == "interactive" and self.random.random() < 0.6:
+        elif not victim.is_serving and not victim.checkpoint_ms and self.random.random() < 0.4:
             ran_us = victim.milli_gpus * (decided_ms - victim.admitted_ms)
             data["lost_gpu_seconds"] = seconds(ran_us * self.random.randrange(55, 100) // 100)
 

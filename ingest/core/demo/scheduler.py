@@ -206,7 +206,7 @@ class Scheduler:
             return "stopped"
         if victim.priority_class == "interactive" and self.random.random() < 0.12:
             return "stopped"
-        if victim.is_serving and self.random.random() < 0.35:
+        if victim.is_serving and self.random.random() < 0.5:
             return "degraded"
         return "requeued"
 
@@ -216,7 +216,9 @@ class Scheduler:
         comes_back = disposition in ("requeued", "degraded") and victim.work_ms != 0
         if comes_back:
             victim.queued_ms = self.now
-            victim.ready_ms = self.now + self.random.randrange(20_000, 4 * MS_PER_MINUTE)
+            # Whoever is sent away again and again waits longer before it tries anew.
+            backoff_ms = self.random.randrange(20_000, 4 * MS_PER_MINUTE) * min(victim.attempt, 8)
+            victim.ready_ms = self.now + backoff_ms
             self._enqueue(victim, pool)
             self.at(victim.ready_ms, self._sweep_soon, pool)
         else:

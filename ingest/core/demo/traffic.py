@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from functools import cached_property
 from random import Random
 
 from ingest.core.demo.calendar import Calendar
@@ -12,6 +13,7 @@ from ingest.core.demo.cast import SERVICES, Company
 from ingest.core.demo.journal import GATEWAY, Journal, Json, api_key, engines_of, rfc3339, seconds
 from ingest.core.demo.record import Preempted, Record, Stay
 from ingest.core.demo.traffic_shapes import CALLERS, LAUNCH_FACTOR, MODELS, CallerPlan, ModelPlan
+from ledger.core.periods import Span
 from ledger.core.units import MS_PER_HOUR, MS_PER_MINUTE
 
 
@@ -78,13 +80,20 @@ class Traffic:
         is_crowd = caller.tenant == "assistant" and self._is_launch(hour_ms)
         return LAUNCH_FACTOR if is_crowd else 1
 
+    @cached_property
+    def _launch(self) -> Span:
+        return Span(self.calendar.at(self.launch_day, 10), self.calendar.at(self.launch_day, 14))
+
+    @cached_property
+    def _drifts_from_ms(self) -> int:
+        return self.calendar.at(15, 0)
+
     def _is_launch(self, instant_ms: int) -> bool:
-        return self.calendar.at(self.launch_day, 10) <= instant_ms < self.calendar.at(self.launch_day, 14)
+        return self._launch.start_ms <= instant_ms < self._launch.end_ms
 
     def _drift(self, plan: ModelPlan, instant_ms: int) -> float:
         """New prompts in the month's second half make calls cost more than the load test said."""
-        is_late = instant_ms >= self.calendar.at(15, 0)
-        return 1 + (plan.drift_percent if is_late else 1) / 100
+        return 1 + (plan.drift_percent if instant_ms >= self._drifts_from_ms else 1) / 100
 
     # Short calls, which the gateway sums up by the hour
 
@@ -263,10 +272,11 @@ class Traffic:
 
     def _write_refusals(self, random: Random) -> None:
         """The gateway's own brake: a trickle on any day, a flood for a few hours of the launch."""
-        launch_ms = self.calendar.at(self.launch_day, 10)
         for minute in range(0, 4 * 60, 2):
             count = int(380 * (1 - minute / 260) * random.uniform(0.7, 1.3))
-            self._refuse("assistant", launch_ms + minute * MS_PER_MINUTE, count, "rate_limit", random)
+            self._refuse(
+                "assistant", self._launch.start_ms + minute * MS_PER_MINUTE, count, "rate_limit", random
+            )
         for caller, layer in (("research", "rate_limit"), ("code", "admission"), ("mobile", "budget")):
             tenant = next((t for t in self.company.tenants if t.slug == caller), None)
             for day in range(1, (tenant.leaves_on or self.calendar.days) + 1 if tenant else 1):
