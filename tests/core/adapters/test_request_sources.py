@@ -28,7 +28,7 @@ def refusal(outcomes: list[Any]) -> str:
 # --- spans ------------------------------------------------------------------------------------------------
 
 
-def span(name: str = "llm_request", **attributes: Any) -> Obj:
+def span(name: Any = "llm_request", **attributes: Any) -> Obj:
     def value(v: Any) -> Obj:
         kinds = {int: "intValue", float: "doubleValue", str: "stringValue"}
         return {kinds[type(v)]: str(v) if isinstance(v, int) else v}
@@ -131,7 +131,7 @@ def test_retractions_are_preemptions_of_the_request_and_no_extra_output() -> Non
 
 
 def test_a_site_with_priorities_can_say_what_its_retractions_are() -> None:
-    options = {**M, "retraction_cause": "priority"}
+    options: Obj = {**M, "retraction_cause": "priority"}
     assert (
         only(run("sglang-log", [finish(num_retractions=1)], options=options), "preemption")["cause"]
         == "priority"
@@ -201,7 +201,7 @@ def test_a_record_that_names_nobody_goes_to_the_identity_of_its_source() -> None
 # --- Dynamo trace -----------------------------------------------------------------------------------------
 
 
-def trace(event_type: str = "request_end", **request: Any) -> Obj:
+def trace(event_type: Any = "request_end", **request: Any) -> Obj:
     request = {"request_id": "d-1", "model": "m", "request_received_ms": 1_790_000_015_400, **request}
     head = {"schema": "dynamo.request.trace.v1", "event_type": event_type}
     return {**head, "event_time_unix_ms": 1_790_000_019_730, "request": request}
@@ -263,7 +263,9 @@ def test_sglang_reports_reasoning_tokens_at_the_top() -> None:
 
 
 def chunk(completion: int | None, finish_reason: str | None = None, last: bool = False) -> Obj:
-    usage = None if completion is None else {"prompt_tokens": 100, "completion_tokens": completion}
+    usage: Obj | None = (
+        None if completion is None else {"prompt_tokens": 100, "completion_tokens": completion}
+    )
     if last and usage is not None:
         usage["prompt_tokens_details"] = {"cached_tokens": 16}
     choices = [] if last else [{"index": 0, "finish_reason": finish_reason}]
