@@ -98,7 +98,7 @@ def outcomes(record: Obj, source: SourceConfig, defaults: Defaults) -> Iterator[
     if isinstance(verdict, ThrownOut):
         yield _preemption(line, verdict, source)
     # Without a model nothing can have run: a wrong path or a bad key is no fact of the ledger.
-    if line.model is None and not source.option("model", "") and (line.status >= 400 or verdict is not None):
+    if line.model is None and not source.option("model", "") and (_failed(line) or verdict is not None):
         return
     yield _request(line, _outcome(line, verdict), source)
 
@@ -141,7 +141,7 @@ def _verdict(line: _Line, source: SourceConfig) -> Verdict | None:
         if dropped not in LLM_D_REASONS:
             raise Refusal("bad_record", f"x-llm-d-request-dropped-reason {dropped!r} is not known")
         return LLM_D_REASONS[dropped]
-    if line.status < 400:
+    if not _failed(line):
         return None
     known = verdict_of_text(text_of(_field(line.record, source, "body")))
     if known is not None:
@@ -156,14 +156,19 @@ def _verdict(line: _Line, source: SourceConfig) -> Verdict | None:
     return None
 
 
+def _failed(line: _Line) -> bool:
+    return line.status >= 400 or line.status == 0
+
+
 def _outcome(line: _Line, verdict: Verdict | None) -> str:
     if isinstance(verdict, ThrownOut):
         return "preempted"
-    if isinstance(verdict, WalkedAway) or "DC" in line.flags:
+    if isinstance(verdict, WalkedAway) or "DC" in line.flags or line.status == 499:
         return "aborted"
     if line.status in (408, 504) or line.flags & {"UT", "SI"}:
         return "timeout"
-    return "ok" if line.status < 400 else "error"
+    # Envoy writes 0 where there was no answer at all.
+    return "ok" if 100 <= line.status < 400 else "error"
 
 
 def _request(line: _Line, outcome: str, source: SourceConfig) -> Event:

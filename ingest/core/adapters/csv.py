@@ -71,7 +71,7 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
             if header is None:
                 _check_header(cells, table)
                 kept["header"] = header = cells
-            else:
+            elif cells != header:  # the next file of the same source begins with it again
                 yield _event(cells, header, table, source)
         except Refusal as refusal:
             if header is None:

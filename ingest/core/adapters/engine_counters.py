@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from ingest.core.adapters.base import (
     Event,
     Outcome,
@@ -25,6 +27,9 @@ from ingest.core.adapters.counters import CounterBook, Group, Hour, Reading
 from ingest.core.adapters.prometheus import Sample, read_scrapes
 from ingest.core.adapters.request_record import service_of
 
+_COUNTED = "counted_hour"
+_COUNTED_START = b'{"counted_hour":'
+
 ReadSample = Callable[[Sample, SourceConfig], "Reading | Refused | None"]
 HourEvents = Callable[[Hour, SourceConfig], Iterable[Event]]
 
@@ -38,7 +43,8 @@ def adapt_counters(
 ) -> Iterator[Outcome]:
     """Events of the hours that are over, notices, and refused samples."""
     book = _book(source, state)
-    for scrape in read_scrapes(lines, source):
+    counted: list[tuple[int, bytes]] = []
+    for scrape in read_scrapes(_set_aside(lines, counted), source):
         if isinstance(scrape, Refused):
             yield scrape
             continue
@@ -50,6 +56,8 @@ def adapt_counters(
             elif reading is not None:
                 readings.append(reading)
         yield from book.read(readings)
+    for position, line in counted:
+        yield from _retried(position, line, source, hour_events)
     yield from _events(book.settled(), source, hour_events)
 
 
@@ -69,11 +77,36 @@ def _book(source: SourceConfig, state: State | None) -> CounterBook:
 
 def _events(hours: Iterable[Hour], source: SourceConfig, hour_events: HourEvents) -> Iterator[Outcome]:
     for hour in hours:
-        try:
-            yield from list(hour_events(hour, source))
-        except Refusal as refusal:
-            # The samples are gone by now; the counts themselves are what a retry can still use.
-            yield refusal.at(0, repr((hour.group, hour.starts_ms, hour.ends_ms, hour.counts)).encode())
+        yield from _hour(hour, 0, source, hour_events)
+
+
+def _hour(hour: Hour, position: int, source: SourceConfig, hour_events: HourEvents) -> Iterator[Outcome]:
+    """The events of one hour. Where its pool is not mapped the hour itself is refused, in a form that can be tried
+    again: the samples behind it are gone by then.
+    """
+    try:
+        yield from list(hour_events(hour, source))
+    except Refusal as refusal:
+        yield refusal.at(position, msgspec.json.encode({_COUNTED: hour}))
+
+
+def _set_aside(lines: Iterable[bytes], counted: list[tuple[int, bytes]]) -> Iterator[bytes]:
+    """`lines`, with refused hours that are tried again put into `counted` and a blank line in their place."""
+    for position, line in enumerate(lines, start=1):
+        if line.startswith(_COUNTED_START):
+            counted.append((position, line))
+            yield b""
+        else:
+            yield line
+
+
+def _retried(position: int, line: bytes, source: SourceConfig, hour_events: HourEvents) -> Iterator[Outcome]:
+    try:
+        hour = msgspec.json.decode(line, type=dict[str, Hour])[_COUNTED]
+    except msgspec.DecodeError as error:
+        yield Refused(position, line, "bad_record", f"not a counted hour: {error}")
+        return
+    yield from _hour(hour, position, source, hour_events)
 
 
 def instance_of(sample: Sample, source: SourceConfig) -> str:
@@ -87,11 +120,17 @@ def gpus_milli(source: SourceConfig, *native_names: str) -> int | None:
     """GPUs that step together with one engine, in milli-GPU; `None` if options.gpus does not say.
 
     options.gpus is one number, or a table from model or instance to number: engines do not export their size.
+    Raises `ValueError` for anything else (a configuration error).
     """
     gpus = source.options.get("gpus")
     if isinstance(gpus, Mapping):
         gpus = next((gpus[name] for name in native_names if name in gpus), None)
-    return None if gpus is None else int(decimal_of(gpus) * 1000)
+    if gpus is None:
+        return None
+    try:
+        return int(decimal_of(gpus) * 1000)
+    except Refusal as refusal:
+        raise ValueError(f"source {source.name!r}: option 'gpus': {refusal.detail}") from refusal
 
 
 def gpu_seconds_json(gpu_us: int) -> str:

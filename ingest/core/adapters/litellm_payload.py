@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ingest.core.adapters.base import Event, Outcome, SourceConfig, State
+import msgspec
+
+from ingest.core.adapters.base import Event, Outcome, Refusal, SourceConfig, State
 from ingest.core.adapters.json_records import JsonRecord
 from ingest.core.adapters.litellm import (
     Models,
@@ -60,9 +62,14 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
 
 
 def _record(record: JsonRecord, source: SourceConfig) -> Iterator[Outcome]:
-    payloads = record.value if isinstance(record.value, list) else [record.value]
-    for payload in payloads:
-        yield from _outcomes(record, _attempt(as_object(payload, "the payload"), source), source)
+    if not isinstance(record.value, list):
+        yield from _outcomes(record, _attempt(as_object(record.value, "the payload"), source), source)
+        return
+    for payload in record.value:
+        try:
+            yield from list(_outcomes(record, _attempt(as_object(payload, "the payload"), source), source))
+        except Refusal as refusal:
+            yield refusal.at(record.position, msgspec.json.encode(payload))
 
 
 def _outcomes(record: JsonRecord, attempt: _Attempt, source: SourceConfig) -> Iterator[Outcome]:

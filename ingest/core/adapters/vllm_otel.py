@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
+
 from ingest.core.adapters.base import Event, Outcome, Refusal, SourceConfig, State, rfc3339, whole
 from ingest.core.adapters.json_records import JsonRecord
 from ingest.core.adapters.native import (
@@ -48,18 +50,19 @@ def _record(record: JsonRecord, source: SourceConfig) -> Iterator[Outcome]:
         yield from _span(value, {}, source)
         return
     for resource_spans in children(value, "resourceSpans"):
-        resource = _attributes(child(resource_spans, "resource"))
+        resource = child(resource_spans, "resource")
         for scope_spans in children(resource_spans, "scopeSpans"):
             for span in children(scope_spans, "spans"):
                 yield from _one_of_many(record, span, resource, source)
 
 
 def _one_of_many(record: JsonRecord, span: Obj, resource: Obj, source: SourceConfig) -> Iterator[Outcome]:
-    """One span of an export that holds many: if it cannot be read, the others still can."""
+    """One span of an export that holds many: if it cannot be read, it alone is refused."""
     try:
-        yield from list(_span(span, resource, source))
+        yield from list(_span(span, _attributes(resource), source))
     except Refusal as refusal:
-        yield refusal.at(record.position, record.raw)
+        alone = {"resource": resource, "scopeSpans": [{"spans": [span]}]}
+        yield refusal.at(record.position, msgspec.json.encode({"resourceSpans": [alone]}))
 
 
 def _span(span: Obj, resource: Obj, source: SourceConfig) -> Iterator[Event]:

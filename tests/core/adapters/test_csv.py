@@ -96,3 +96,11 @@ def test_two_tables_of_one_source_do_not_share_rows() -> None:
     first, second = events_of(table(*rows, constants=constants))
     assert (first["data"]["identity"]["value"], second["data"]["identity"]["value"]) == ("a", "b")
     assert constants == {"identity": {"kind": "slurm_account"}}
+
+
+def test_the_next_file_of_a_source_may_repeat_the_header() -> None:
+    state: Obj = {}
+    rows = [[HEADER, f"o-{n},2026-10-03T04:00:00Z,j,a,gpu,1"] for n in (1, 2)]
+    outcomes = [o for file in rows for o in run("csv", file, state, pools={"gpu": "p1"}, options=OPTIONS)]
+    assert [event["id"] for event in events_of(outcomes)] == ["o-1", "o-2"]
+    assert refused_of(outcomes) == []

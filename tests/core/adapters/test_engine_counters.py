@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -344,3 +345,25 @@ def test_sglang_tenant_label_makes_usage_of_tenants() -> None:
     found = data_of(run("sglang-metrics", sglang_pair(tokens("a", 3), tokens("b", 4)), options=options))
     assert [(data["identity"]["value"], data["input_tokens"]) for data in found] == [("a", 3), ("b", 4)]
     assert found[0]["identity"]["kind"] == "litellm_team"
+
+
+# --- hours that cannot be booked yet ----------------------------------------------------------------------
+
+
+def test_an_hour_whose_pool_is_not_mapped_is_refused_and_booked_once_it_is() -> None:
+    lines = scrape("00:00", prompt(0)) + scrape("01:00", prompt(5))
+    (refused,) = refused_of(run("vllm-metrics", lines, pools={"other": "p1"}))
+    assert refused.reason == "unmapped_pool"
+    again = run("vllm-metrics", [refused.record], pools={"m": "p1"})
+    assert events_of(again) == events_of(run("vllm-metrics", lines, pools={"m": "p1"}))
+    assert (
+        refused_of(run("vllm-metrics", [refused.record], pools={"other": "p1"}))[0].record == refused.record
+    )
+    (broken,) = refused_of(run("vllm-metrics", ['{"counted_hour":7}']))
+    assert broken.reason == "bad_record"
+
+
+def test_a_size_that_is_no_number_is_a_configuration_error() -> None:
+    busy = f'sglang:forward_execution_seconds_total{{{SGL},category="DECODE"}}'
+    with pytest.raises(ValueError, match="gpus"):
+        run("sglang-metrics", sglang_pair((busy, 0, 1)), options={"gpus": "four"})

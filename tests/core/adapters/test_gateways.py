@@ -213,6 +213,14 @@ def test_an_array_of_payloads_is_read_whole() -> None:
     assert [event["id"] for event in events_of(run("litellm-payload", [batch]))] == ["call-1", "call-2"]
 
 
+def test_a_broken_payload_leaves_the_others_of_its_array() -> None:
+    batch = json.dumps([payload(), payload(endTime="soon"), payload(litellm_call_id="call-2")])
+    outcomes = run("litellm-payload", [batch])
+    assert [event["id"] for event in events_of(outcomes)] == ["call-1", "call-2"]
+    (refused,) = refused_of(outcomes)
+    assert json.loads(refused.record)["endTime"] == "soon"
+
+
 def test_a_trace_that_is_a_session_is_no_logical_request() -> None:
     assert only(run("litellm-payload", [payload(trace_id="t")]))["parent_request"] == "t"
     assert "parent_request" not in only(run("litellm-payload", [payload(trace_id="s", session_id="s")]))
@@ -277,6 +285,21 @@ def test_a_dead_upstream_is_an_error_and_a_slow_one_a_timeout() -> None:
     assert (
         only(run("envoy-ai-gateway", [line(response_code=504, response_flags="UT")]))["outcome"] == "timeout"
     )
+
+
+def test_no_answer_at_all_is_no_success() -> None:
+    assert only(run("envoy-ai-gateway", [line(response_code=0, response_flags="-")]))["outcome"] == "error"
+    assert only(run("envoy-ai-gateway", [line(response_code=0, response_flags="DC")]))["outcome"] == "aborted"
+    assert (
+        only(run("envoy-ai-gateway", [line(response_code=499, response_flags="-")]))["outcome"] == "aborted"
+    )
+
+
+def test_an_aborted_stream_without_a_model_is_kept_for_a_person() -> None:
+    bare = {"gen_ai.request.model": None, "gen_ai.response.model": None, "response_flags": "DC"}
+    (refused,) = refused_of(run("envoy-ai-gateway", [line(**bare)]))
+    assert "options.model" in refused.detail
+    assert only(run("envoy-ai-gateway", [line(**bare)], options={"model": "m"}))["outcome"] == "aborted"
 
 
 def test_the_operator_names_the_fields() -> None:

@@ -104,7 +104,10 @@ def test_a_broken_span_leaves_the_others_of_its_export() -> None:
     export = {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}
     outcomes = run("vllm-otel", [export], options=M)
     assert [event["id"] for event in events_of(outcomes)] == ["a", "b"]
-    assert len(refused_of(outcomes)) == 1
+    (refused,) = refused_of(outcomes)
+    assert refused_of(run("vllm-otel", [refused.record], options=M)) == [refused], (
+        "it alone, to be tried again"
+    )
 
 
 # --- SGLang log -------------------------------------------------------------------------------------------
