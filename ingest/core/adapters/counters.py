@@ -35,6 +35,8 @@ class Reading:
     """Samples of one field of one group are summed, whatever other labels tell them apart."""
     value: int
     sample: Sample
+    series: str
+    """Key of the counter in `state`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +97,14 @@ class CounterBook:
     def _read_instant(self, at_ms: int, group: str, readings: list[Reading]) -> Iterator[Notice]:
         known = self._groups.get(group)
         # Of two samples of one counter at one instant the first holds; the next scrape makes up for the other.
-        once = {_series_key(r): r for r in reversed(readings)}
+        once = {r.series: r for r in reversed(readings)}
         fresh = [
             r for key, r in reversed(once.items()) if key not in self._series or self._series[key][0] < at_ms
         ]
         if not fresh:
             return
-        before = [self._series[key] for r in fresh if (key := _series_key(r)) in self._series]
-        restarted = any(r.value < self._series.get(_series_key(r), [0, 0])[1] for r in fresh)
+        before = [self._series[r.series] for r in fresh if r.series in self._series]
+        restarted = any(r.value < self._series.get(r.series, [0, 0])[1] for r in fresh)
         if known is None and not self._from_zero:
             yield _notice(
                 fresh[0], "counter_unknown_start", "what it counted before its first sample", at_ms, at_ms
@@ -121,9 +123,9 @@ class CounterBook:
         self._groups[group] = [first_ms, max(last_seen_ms, at_ms)]
 
     def _book(self, reading: Reading, group: str, known: list[int] | None, restarted: bool) -> None:
-        at_ms, key = reading.sample.at_ms, _series_key(reading)
-        previous = self._series.get(key)
-        self._series[key] = [at_ms, reading.value]
+        at_ms = reading.sample.at_ms
+        previous = self._series.get(reading.series)
+        self._series[reading.series] = [at_ms, reading.value]
         if previous is not None:
             from_ms, grown = previous[0], reading.value - (0 if restarted else previous[1])
         elif known is not None and known[0] < at_ms:
@@ -155,16 +157,12 @@ def reading_of(sample: Sample, group: Group, field: str, scale: int = 1) -> Read
             raise Refusal("bad_quantity", f"counter {sample.name} is {sample.value}, not a whole number")
     except Refusal as refusal:
         return refusal.at(sample.position, sample.raw())
-    return Reading(group, field, int(number), sample)
+    series = msgspec.json.encode([sample.name, sorted(sample.labels.items())]).decode()
+    return Reading(group, field, int(number), sample, series)
 
 
 def _key(group: Group) -> str:
     return msgspec.json.encode(list(group)).decode()
-
-
-def _series_key(reading: Reading) -> str:
-    labels = sorted(reading.sample.labels.items())
-    return msgspec.json.encode([reading.sample.name, labels]).decode()
 
 
 def _notice(reading: Reading, reason: str, unknown: str, starts_ms: int, ends_ms: int) -> Notice:

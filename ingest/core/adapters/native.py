@@ -87,6 +87,8 @@ def needed(value: str | None, what: str) -> str:
 
 def count_of(value: Any) -> int | None:
     """A count >= 0; `None` where the source states none. 0 is a statement and stays 0."""
+    if type(value) is int and value >= 0:  # nearly always; a boolean is no count
+        return value
     return None if value is None or value == "" or value == "-" else whole(value)
 
 
@@ -97,6 +99,8 @@ def native_ms(value: Any, source: SourceConfig) -> int:
     if not isinstance(value, str) or not value.strip():
         raise Refusal("no_instant", "the record does not say when it happened")
     text = value.strip()
+    if text[-1] in "Zz":
+        return instant_ms(text)
     if text.removesuffix(" UTC") != text:
         text = text.removesuffix(" UTC") + "Z"
     try:
