@@ -326,7 +326,10 @@ def quantity_milli(value: Any) -> int:
     """A Kubernetes quantity in thousandths; a finer remainder is rounded up, as the API server's
     `MilliValue` does.
     """
-    return int((quantity(value) * 1000).to_integral_value(ROUND_CEILING))
+    milli = int((quantity(value) * 1000).to_integral_value(ROUND_CEILING))
+    if milli < 0:
+        raise Refusal("bad_quantity", f"{value!r} is below 0")
+    return milli
 
 
 def whole(value: Any) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ingest.core.adapters.base import (
+    READING_ERRORS,
     Event,
     Notice,
     Outcome,
@@ -19,6 +20,7 @@ from ingest.core.adapters.base import (
     State,
     event,
     gpus_json,
+    refusal_of,
     rfc3339,
 )
 from ingest.core.adapters.gpu_resources import gpu_milli
@@ -41,8 +43,8 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
         for sample in scrape.in_order():
             try:
                 _note(sample, source, seen)
-            except Refusal as refusal:
-                yield refusal.at(sample.position, sample.raw())
+            except READING_ERRORS as error:
+                yield refusal_of(error).at(sample.position, sample.raw())
     for moment in sorted(seen):
         for host in sorted(seen[moment]):
             yield from _host(host, moment, seen[moment][host], source, hosts)
@@ -74,6 +76,8 @@ def _note(sample: Sample, source: SourceConfig, seen: dict[int, dict[str, Device
     if pod:
         namespace = _label(labels, "namespace", "pod_namespace")
         who = f"{labels.get('pod_uid', '')} {namespace} {pod}"
+        if len(who.split(" ")) != 3 or not namespace:
+            raise Refusal("bad_record", f"{namespace!r}/{pod!r} is not the name of a Pod")
     devices = seen.setdefault(sample.at_ms, {}).setdefault(host, {})
     if who or device not in devices:
         devices[device] = (who, _milli(labels.get("GPU_I_PROFILE", ""), source))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ingest.core.adapters.base import (
+    READING_ERRORS,
     Event,
     Outcome,
     Refusal,
@@ -20,6 +21,7 @@ from ingest.core.adapters.base import (
     gpus_json,
     identity,
     instant_ms,
+    refusal_of,
     rfc3339,
 )
 from ingest.core.adapters.kubernetes import (
@@ -57,8 +59,8 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
                 if one["id"] not in kept["said"]:
                     kept["said"][one["id"]] = 1
                     yield one
-        except Refusal as refusal:
-            yield watched.refused(refusal)
+        except READING_ERRORS as error:
+            yield watched.refused(refusal_of(error))
 
 
 def _record(watched: Watched, source: SourceConfig, state: State) -> Iterator[Event]:

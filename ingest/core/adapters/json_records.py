@@ -28,28 +28,36 @@ class JsonRecord:
 def read_json(lines: Iterable[bytes]) -> Iterator[JsonRecord | Refused]:
     """The JSON values of `lines`, in order; blank lines are skipped.
 
-    A line that is nothing but an opening bracket starts a printed document, which ends at the next line
-    that is nothing but the closing one: so a broken line of a one-per-line stream can never swallow its
-    neighbours.
+    A line that is nothing but an opening bracket starts a printed document. Its inner lines are indented, and it
+    ends at the line that is nothing but the closing bracket; a line that is neither shows that the document broke
+    off, and is read by itself: so broken input can never swallow its neighbours.
     """
     document: list[bytes] = []
     closing, start, size = b"", 0, 0
     for position, line in enumerate(lines, start=1):
         text = line.strip()
         if document:
-            document.append(line)
-            size += len(line)
-            if line.rstrip() == closing or size > MAX_DOCUMENT_BYTES:
-                yield _decoded(b"".join(_with_newlines(document)), start)
-                document = []
-        elif text in (b"{", b"["):
+            if line.rstrip() == closing or not text or line[:1] in b" \t":
+                document.append(line)
+                size += len(line)
+                if line.rstrip() == closing or size > MAX_DOCUMENT_BYTES:
+                    yield _decoded(b"".join(_with_newlines(document)), start)
+                    document = []
+                continue
+            yield _broken_off(document, start)
+            document = []
+        if text in (b"{", b"["):
             document, start, size = [line], position, len(line)
             closing = b"}" if text == b"{" else b"]"
         elif text:
             yield _decoded(line, position)
     if document:
-        raw = b"".join(_with_newlines(document))
-        yield Refused(start, raw, "not_json", "the document that starts here never ends")
+        yield _broken_off(document, start)
+
+
+def _broken_off(document: list[bytes], start: int) -> Refused:
+    raw = b"".join(_with_newlines(document))
+    return Refused(start, raw, "not_json", "the document that starts here never ends")
 
 
 def _with_newlines(document: list[bytes]) -> Iterator[bytes]:

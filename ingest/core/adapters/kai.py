@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ingest.core.adapters.base import (
+    READING_ERRORS,
     Event,
     Outcome,
     Refusal,
@@ -20,6 +21,7 @@ from ingest.core.adapters.base import (
     decimal_of,
     event,
     identity,
+    refusal_of,
 )
 from ingest.core.adapters.kai_queues import queue_quota
 from ingest.core.adapters.kubernetes import (
@@ -30,6 +32,7 @@ from ingest.core.adapters.kubernetes import (
     mapping,
     meta,
     name_of,
+    optional,
     read_objects,
     required,
 )
@@ -66,8 +69,8 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
             continue
         try:
             yield from _record(watched, source, kept)
-        except Refusal as refusal:
-            yield watched.refused(refusal)
+        except READING_ERRORS as error:
+            yield watched.refused(refusal_of(error))
     if state is None:
         yield from flush(source, kept, None)
 
@@ -114,7 +117,7 @@ def _record(watched: Watched, source: SourceConfig, state: State) -> Iterator[Ev
             {DEFAULT_IDENTITY: queue},
             DEFAULT_IDENTITY,
         )
-        state["groups"][name_of(watched.obj)] = {"uid": meta(watched.obj).get("uid"), "holder": who}
+        state["groups"][name_of(watched.obj)] = {"uid": optional(meta(watched.obj), "uid"), "holder": who}
         yield from _tell_all(state, source)
     elif watched.kind == "Event":
         yield from _event(watched, source, state)
@@ -131,8 +134,8 @@ def _event(watched: Watched, source: SourceConfig, state: State) -> Iterator[Eve
     match = _VICTIM.search(seen.note)
     if match is None:
         raise Refusal("bad_record", f"the message of an eviction cannot be read: {seen.note!r}")
-    name = seen.annotations.get("evictor-pod-group-name")
-    namespace = seen.annotations.get("evictor-pod-group-namespace")
+    name = optional(seen.annotations, "evictor-pod-group-name")
+    namespace = optional(seen.annotations, "evictor-pod-group-namespace")
     facts = {
         "pod": match["pod"] or match["last"],
         "cause": _cause(seen),

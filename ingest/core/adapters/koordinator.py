@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ingest.core.adapters.base import (
+    READING_ERRORS,
     Event,
     Outcome,
     Refusal,
@@ -21,6 +22,7 @@ from ingest.core.adapters.base import (
     State,
     identity,
     instant_ms,
+    refusal_of,
 )
 from ingest.core.adapters.kube_events import flush as flush_events
 from ingest.core.adapters.kube_events import index_pod, scheduler_event
@@ -58,8 +60,8 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
             continue
         try:
             yield from _record(watched, source, kept)
-        except Refusal as refusal:
-            yield watched.refused(refusal)
+        except READING_ERRORS as error:
+            yield watched.refused(refusal_of(error))
     if state is None:
         yield from flush(source, kept, None)
 

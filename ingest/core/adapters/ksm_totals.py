@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
-from ingest.core.adapters.base import Event, Refusal, SourceConfig, State, event, gpus_json, identity, rfc3339
+from ingest.core.adapters.base import (
+    Event,
+    Outcome,
+    Refusal,
+    Refused,
+    SourceConfig,
+    State,
+    decimal_of,
+    event,
+    gpus_json,
+    identity,
+    rfc3339,
+)
 from ingest.core.adapters.gpu_resources import is_gpu_resource, metered_milli, unsanitised
 from ingest.core.adapters.prometheus import Sample
 from ingest.core.adapters.quota_objects import gpus_by_pool, quota_event
@@ -20,12 +33,12 @@ def note_total(sample: Sample, source: SourceConfig, state: State, label: Label)
         resource = unsanitised(sample.labels.get("resource", ""))
         if is_gpu_resource(resource, source) or resource in source.meters.values():
             at = state["nodes"].setdefault(str(sample.at_ms), {})
-            at.setdefault(label(sample.labels, "node"), {})[resource] = str(sample.number())
+            at.setdefault(label(sample.labels, "node"), {})[resource] = str(not_negative(sample))
         return True
     if sample.name == "kube_node_status_condition":
         if (sample.labels.get("condition"), sample.labels.get("status")) == ("Ready", "true"):
             at = state["nodes"].setdefault(str(sample.at_ms), {})
-            at.setdefault(label(sample.labels, "node"), {})["ready"] = str(sample.number())
+            at.setdefault(label(sample.labels, "node"), {})["ready"] = str(not_negative(sample))
         return True
     if sample.name == "kube_resourcequota":
         resource = sample.labels.get("resource", "")  # not sanitised here
@@ -33,12 +46,19 @@ def note_total(sample: Sample, source: SourceConfig, state: State, label: Label)
             name = f"{label(sample.labels, 'namespace')} {sample.labels.get('resourcequota')}"
             at = state["quotas"].setdefault(name, {}).setdefault(str(sample.at_ms), {})
             kind = sample.labels.get("type", "")
-            at.setdefault(kind, {})[resource.removeprefix(_PREFIX)] = str(sample.number())
+            at.setdefault(kind, {})[resource.removeprefix(_PREFIX)] = str(not_negative(sample))
         return True
     return False
 
 
-def capacity_events(state: State, source: SourceConfig) -> Iterator[Event]:
+def not_negative(sample: Sample) -> Decimal:
+    number = sample.number()
+    if number < 0:
+        raise Refusal("bad_quantity", f"{sample.name} is below 0")
+    return number
+
+
+def capacity_events(state: State, source: SourceConfig) -> Iterator[Outcome]:
     """The sum over ready nodes of each pool, at each sample where it differs from the one before.
 
     All nodes come from one exporter, so a node that is missing where others are present is gone.
@@ -48,6 +68,7 @@ def capacity_events(state: State, source: SourceConfig) -> Iterator[Event]:
         return
     for moment in sorted(map(int, samples)):
         nodes = samples[str(moment)]
+        yield from _unreadable(nodes, source, state["told"])
         for pool, milli in sorted(_by_pool(nodes, source, state["told"]).items()):
             if state["told"].get(f"capacity {pool}") != milli:
                 state["told"][f"capacity {pool}"] = milli
@@ -55,33 +76,62 @@ def capacity_events(state: State, source: SourceConfig) -> Iterator[Event]:
                 yield event(source, f"capacity/{pool}/{rfc3339(moment)}", "capacity", moment, data)
 
 
+def _unreadable(
+    nodes: dict[str, dict[str, str]], source: SourceConfig, told: dict[str, Any]
+) -> Iterator[Refused]:
+    """Nodes whose resources cannot be sized: refused once each, and left out of the sum."""
+    for node, resources in nodes.items():
+        try:
+            _node_milli(node, resources, source)
+        except Refusal as refusal:
+            if not told.get(f"refused {node}"):
+                told[f"refused {node}"] = True
+                yield Refused(1, node.encode(), refusal.reason, f"node {node}: {refusal.detail}")
+            resources.clear()
+
+
+def _node_milli(node: str, resources: dict[str, str], source: SourceConfig) -> tuple[str, int] | None:
+    """`(pool, milli)`; `None` for a node without such resources, or outside the pools of this source."""
+    counted = {name: value for name, value in resources.items() if name != "ready"}
+    try:
+        pool = source.pool_for(node)
+    except Refusal:
+        return None
+    ready = decimal_of(resources.get("ready", "1")) != 0
+    return (pool, metered_milli(counted, source, pool) if ready else 0) if counted else None
+
+
 def _by_pool(nodes: dict[str, dict[str, str]], source: SourceConfig, told: dict[str, Any]) -> dict[str, int]:
     found = {name.removeprefix("capacity "): 0 for name in told if name.startswith("capacity ")}
     for node, resources in nodes.items():
-        counted = {name: value for name, value in resources.items() if name != "ready"}
-        if not counted:
-            continue
-        try:
-            pool = source.pool_for(node)
-        except Refusal:
-            continue  # nodes outside the pools of this source are not its capacity
-        ready = resources.get("ready", "1") not in ("0", "0.0")
-        found[pool] = found.get(pool, 0) + (metered_milli(counted, source, pool) if ready else 0)
+        measured = _node_milli(node, resources, source)
+        if measured is not None:
+            pool, milli = measured
+            found[pool] = found.get(pool, 0) + milli
     return found
 
 
-def quota_events(state: State, source: SourceConfig) -> Iterator[Event]:
+def quota_events(state: State, source: SourceConfig) -> Iterator[Outcome]:
     """One fact per quota and sample at which its limit or its use changed."""
     samples, state["quotas"] = state["quotas"], {}
     for name in sorted(samples):
         namespace, _, quota = name.partition(" ")
         for moment in sorted(map(int, samples[name])):
-            at = samples[name][str(moment)]
-            limits = gpus_by_pool(at.get("hard", {}), source, namespace)
-            used = gpus_by_pool(at.get("used", {}), source, namespace)
-            for pool, limit in limits.items():
-                if pool not in used or state["told"].get(f"quota {name} {pool}") == [limit, used[pool]]:
-                    continue
-                state["told"][f"quota {name} {pool}"] = [limit, used[pool]]
-                who = {"identity": identity("k8s_namespace", namespace)}
-                yield quota_event(source, f"{namespace}/{quota}", moment, who, pool, limit, used[pool])
+            try:
+                yield from _quota(name, moment, samples[name][str(moment)], source, state["told"])
+            except Refusal as refusal:
+                yield Refused(1, f"{namespace}/{quota}".encode(), refusal.reason, refusal.detail)
+
+
+def _quota(
+    name: str, moment: int, at: dict[str, dict[str, str]], source: SourceConfig, told: dict[str, Any]
+) -> Iterator[Event]:
+    namespace, _, quota = name.partition(" ")
+    limits = gpus_by_pool(at.get("hard", {}), source, namespace)
+    used = gpus_by_pool(at.get("used", {}), source, namespace)
+    for pool, limit in limits.items():
+        if pool not in used or told.get(f"quota {name} {pool}") == [limit, used[pool]]:
+            continue
+        told[f"quota {name} {pool}"] = [limit, used[pool]]
+        who = {"identity": identity("k8s_namespace", namespace)}
+        yield quota_event(source, f"{namespace}/{quota}", moment, who, pool, limit, used[pool])

@@ -8,8 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ingest.core.adapters.base import Event, Outcome, Refusal, Refused, SourceConfig, State, event, identity
-from ingest.core.adapters.kubernetes import KubeEvent, Watched, kube_event, read_objects
+from ingest.core.adapters.base import (
+    READING_ERRORS,
+    Event,
+    Outcome,
+    Refusal,
+    Refused,
+    SourceConfig,
+    State,
+    event,
+    identity,
+    refusal_of,
+)
+from ingest.core.adapters.kubernetes import KubeEvent, Watched, kube_event, optional, read_objects
 from ingest.core.adapters.pods import (
     Entry,
     Pod,
@@ -36,8 +47,8 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
             continue
         try:
             yield from _record(watched, source, kept)
-        except Refusal as refusal:
-            yield watched.refused(refusal)
+        except READING_ERRORS as error:
+            yield watched.refused(refusal_of(error))
     if state is None:
         yield from flush(source, kept, None)
 
@@ -103,8 +114,8 @@ def sighting(seen: KubeEvent) -> Entry | None:
     if seen.reason == "Preempted" and seen.action in ("Preempting", ""):
         return {
             "cause": "priority",
-            "preemptor": seen.related.get("uid"),
-            "namespace": seen.related.get("namespace"),
+            "preemptor": optional(seen.related, "uid"),
+            "namespace": optional(seen.related, "namespace"),
             "queued_only": IN_MEMORY in seen.note or None,
         }
     if seen.reason == "Preempting":  # kubelet, for a critical pod it does not name

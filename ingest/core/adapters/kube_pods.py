@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ingest.core.adapters.base import (
+    READING_ERRORS,
     Event,
     Outcome,
     Refusal,
@@ -19,6 +20,7 @@ from ingest.core.adapters.base import (
     event,
     identity,
     instant_ms,
+    refusal_of,
 )
 from ingest.core.adapters.kubernetes import Watched, read_objects
 from ingest.core.adapters.pods import (
@@ -66,8 +68,8 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
             if watched.kind != "Pod":
                 raise Refusal("unknown_kind", f"{watched.kind or 'an object without kind'} is not a Pod")
             yield from _pod(watched, source, kept)
-        except Refusal as refusal:
-            yield watched.refused(refusal)
+        except READING_ERRORS as error:
+            yield watched.refused(refusal_of(error))
     if state is None:
         yield from flush(source, kept, None)
 

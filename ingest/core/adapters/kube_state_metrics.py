@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ingest.core.adapters.base import (
+    READING_ERRORS,
     Event,
     Notice,
     Outcome,
@@ -20,10 +21,11 @@ from ingest.core.adapters.base import (
     State,
     event,
     gpus_json,
+    refusal_of,
     rfc3339,
 )
 from ingest.core.adapters.gpu_resources import is_gpu_resource, pod_milli, unsanitised
-from ingest.core.adapters.ksm_totals import capacity_events, note_total, quota_events
+from ingest.core.adapters.ksm_totals import capacity_events, not_negative, note_total, quota_events
 from ingest.core.adapters.kubernetes import holder, service_class
 from ingest.core.adapters.prometheus import Sample, read_scrapes
 
@@ -54,8 +56,8 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
             try:
                 if _note(sample, source, kept):
                     seen_ms.add(sample.at_ms)
-            except Refusal as refusal:
-                yield refusal.at(sample.position, sample.raw())
+            except READING_ERRORS as error:
+                yield refusal_of(error).at(sample.position, sample.raw())
     yield from _gaps(sorted(seen_ms), source, kept)
     yield from _pods(source, kept)
     yield from capacity_events(kept, source)
@@ -114,7 +116,7 @@ def _entry(state: State, key: str, sample: Sample) -> Entry:
 
 def _note_request(sample: Sample, entry: Entry, part: str, resource: str) -> None:
     container = label(sample.labels, "container")
-    entry[part].setdefault(container, {})[resource] = str(sample.number())
+    entry[part].setdefault(container, {})[resource] = str(not_negative(sample))
     entry["node"] = label(sample.labels, "node") or entry["node"]
 
 

@@ -10,7 +10,16 @@ from typing import Any
 
 import msgspec
 
-from ingest.core.adapters.base import Refusal, Refused, SourceConfig, identity, instant_ms, whole
+from ingest.core.adapters.base import (
+    READING_ERRORS,
+    Refusal,
+    Refused,
+    SourceConfig,
+    identity,
+    instant_ms,
+    refusal_of,
+    whole,
+)
 from ingest.core.adapters.json_records import JsonRecord, read_json
 
 Obj = dict[str, Any]
@@ -52,8 +61,8 @@ def read_objects(lines: Iterable[bytes]) -> Iterator[Watched | Refused]:
             continue
         try:
             yield from _objects(record)
-        except Refusal as refusal:
-            yield refusal.at(record.position, record.raw)
+        except READING_ERRORS as error:
+            yield refusal_of(error).at(record.position, record.raw)
 
 
 def _objects(record: JsonRecord) -> Iterator[Watched | Refused]:
@@ -113,6 +122,14 @@ def required(obj: Mapping[str, Any], name: str, where: str) -> str:
     if not isinstance(value, str) or not value:
         raise Refusal("bad_record", f"{where} has no {name}")
     return value
+
+
+def optional(obj: Mapping[str, Any], name: str) -> str | None:
+    """A string field that may be absent, null or empty (all `None`); of another type it is refused."""
+    value = obj.get(name)
+    if value is not None and not isinstance(value, str):
+        raise Refusal("bad_record", f"{name} is not a string")
+    return value or None
 
 
 def mapping(obj: Mapping[str, Any], name: str) -> Obj:

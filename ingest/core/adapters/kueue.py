@@ -9,8 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ingest.core.adapters.base import Outcome, Refusal, Refused, SourceConfig, State, instant_ms
-from ingest.core.adapters.kubernetes import KubeEvent, Watched, holder, kube_event, meta, read_objects
+from ingest.core.adapters.base import (
+    READING_ERRORS,
+    Outcome,
+    Refusal,
+    Refused,
+    SourceConfig,
+    State,
+    instant_ms,
+    refusal_of,
+)
+from ingest.core.adapters.kubernetes import (
+    KubeEvent,
+    Watched,
+    holder,
+    kube_event,
+    meta,
+    optional,
+    read_objects,
+)
 from ingest.core.adapters.kueue_books import (
     Entry,
     derive,
@@ -43,8 +60,8 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
             continue
         try:
             yield from _record(watched, source, kept)
-        except Refusal as refusal:
-            yield watched.refused(refusal)
+        except READING_ERRORS as error:
+            yield watched.refused(refusal_of(error))
     if state is None:
         yield from flush(source, kept, None)
 
@@ -139,7 +156,7 @@ def _told_by_preemptor(seen: KubeEvent, source: SourceConfig) -> tuple[str, Entr
     if reverse is None or reverse.uid is None:
         raise Refusal("bad_record", f"a PreemptedWorkload event without the victim's UID: {seen.note!r}")
     by = holder(source, str(seen.regarding.get("namespace")), {}, {})
-    return reverse.uid, {"uid": seen.regarding.get("uid"), "holder": by}
+    return reverse.uid, {"uid": optional(seen.regarding, "uid"), "holder": by}
 
 
 def _told_by_victim(seen: KubeEvent, state: State) -> tuple[str | None, Entry]:
@@ -149,7 +166,7 @@ def _told_by_victim(seen: KubeEvent, state: State) -> tuple[str | None, Entry]:
         if seen.reason == "Stopped":
             return None, {}  # stopped for another reason
         raise Refusal("bad_record", f"the message of a preemption cannot be read: {seen.note!r}")
-    uid = seen.regarding.get("uid")
+    uid = optional(seen.regarding, "uid")
     victim = uid if seen.regarding.get("kind") == "Workload" else state["jobs"].get(uid)
     return victim, {
         "cause": note.cause,

@@ -15,6 +15,7 @@ from ingest.core.adapters.kubernetes import (
     mapping,
     meta,
     objects,
+    optional,
     required,
     written_ms,
 )
@@ -92,9 +93,9 @@ def read_workload(watched: Watched, source: SourceConfig) -> Workload:
         namespace=required(metadata, "namespace", "the Workload"),
         name=required(metadata, "name", "the Workload"),
         labels=kept_labels(source, labels) or {},
-        job_uid=labels.get(JOB_UID_LABEL),
+        job_uid=optional(labels, JOB_UID_LABEL),
         local_queue=str(spec.get("queueName") or ""),
-        cluster_queue=admission.get("clusterQueue"),
+        cluster_queue=optional(admission, "clusterQueue"),
         priority_class=_priority_class(spec),
         created_ms=None if created is None else instant_ms(created),
         active=spec.get("active") is not False,
@@ -133,7 +134,7 @@ def _released_ms(reserved: Obj | None, finished: Obj | None) -> int | None:
 
 def _priority_class(spec: Obj) -> str | None:
     reference = mapping(spec, "priorityClassRef")
-    return reference.get("name") or spec.get("priorityClassName") or None
+    return optional(reference, "name") or optional(spec, "priorityClassName")
 
 
 def _evictions(status: Obj) -> int:

@@ -29,6 +29,7 @@ from ingest.core.adapters.kubernetes import (
     mapping,
     meta,
     objects,
+    optional,
     required,
     service_class,
 )
@@ -110,7 +111,7 @@ def read_pod(watched: Watched, source: SourceConfig, default_kind: str = "k8s_na
         nominated=str(status.get("nominatedNodeName") or ""),
         scheduler=str(spec.get("schedulerName") or "default-scheduler"),
         priority=int(spec.get("priority") or 0),
-        priority_class=spec.get("priorityClassName"),
+        priority_class=optional(spec, "priorityClassName"),
         labels=kept_labels(source, labels),
         pool=pool,
         milli=milli,

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ingest.core.adapters.base import (
+    READING_ERRORS,
     Event,
     Notice,
     Outcome,
@@ -19,6 +20,7 @@ from ingest.core.adapters.base import (
     event,
     gpus_json,
     identity,
+    refusal_of,
 )
 from ingest.core.adapters.kubernetes import Obj, Watched, kube_event, mapping, meta, read_objects, required
 from ingest.core.adapters.quota_objects import gpus_by_pool, instant_of, quota_event
@@ -45,8 +47,8 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
                 raise Refusal(
                     "unknown_kind", f"{watched.kind or 'an object'} is neither a ResourceQuota nor an Event"
                 )
-        except Refusal as refusal:
-            yield watched.refused(refusal)
+        except READING_ERRORS as error:
+            yield watched.refused(refusal_of(error))
 
 
 def _quota(watched: Watched, source: SourceConfig, quotas: dict[str, Obj]) -> Iterator[Outcome]:

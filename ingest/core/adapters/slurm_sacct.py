@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ingest.core.adapters.base import Outcome, Refusal, Refused, SourceConfig, State, whole
+from ingest.core.adapters.base import (
+    READING_ERRORS,
+    Outcome,
+    Refusal,
+    Refused,
+    SourceConfig,
+    State,
+    refusal_of,
+    whole,
+)
 from ingest.core.adapters.slurm_jobs import Run, flush, new_state, tell
 from ingest.core.adapters.slurm_rows import Row, read_rows
 from ingest.core.adapters.slurm_times import UNSET, duration_ms, is_ambiguous, local_ms, optional_ms
@@ -27,8 +36,8 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
             run = read_run(row, source)
             if run is not None:
                 yield from tell(run, source, kept)
-        except Refusal as refusal:
-            yield refusal.at(row.position, row.raw)
+        except READING_ERRORS as error:
+            yield refusal_of(error).at(row.position, row.raw)
     if state is None:
         yield from flush(source, kept, None)
 

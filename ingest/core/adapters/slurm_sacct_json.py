@@ -10,7 +10,16 @@ from typing import Any
 
 import msgspec
 
-from ingest.core.adapters.base import Outcome, Refusal, Refused, SourceConfig, State, whole
+from ingest.core.adapters.base import (
+    READING_ERRORS,
+    Outcome,
+    Refusal,
+    Refused,
+    SourceConfig,
+    State,
+    refusal_of,
+    whole,
+)
 from ingest.core.adapters.json_records import JsonRecord, read_json
 from ingest.core.adapters.kubernetes import mapping, objects
 from ingest.core.adapters.slurm_jobs import Run, flush, new_state, tell
@@ -30,8 +39,8 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
         for job in _jobs(record):
             try:
                 yield from tell(read_job(job, source), source, kept)
-            except Refusal as refusal:
-                yield refusal.at(record.position, msgspec.json.encode(job))
+            except READING_ERRORS as error:
+                yield refusal_of(error).at(record.position, msgspec.json.encode(job))
     if state is None:
         yield from flush(source, kept, None)
 

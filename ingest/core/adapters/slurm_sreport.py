@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from ingest.core.adapters.base import (
+    READING_ERRORS,
     Notice,
     Outcome,
     Refusal,
@@ -20,6 +21,7 @@ from ingest.core.adapters.base import (
     SourceConfig,
     State,
     decimal_of,
+    refusal_of,
     rfc3339,
 )
 from ingest.core.adapters.slurm_times import local_ms
@@ -75,8 +77,8 @@ def totals(lines: Iterable[bytes], source: SourceConfig) -> Iterator[Total | Ref
         text = line.decode("utf-8", "replace").strip()
         try:
             yield from report.read(text, position)
-        except Refusal as refusal:
-            yield refusal.at(position, line)
+        except READING_ERRORS as error:
+            yield refusal_of(error).at(position, line)
 
 
 class _Report:

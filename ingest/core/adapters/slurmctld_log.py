@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ingest.core.adapters.base import (
+    READING_ERRORS,
     Event,
     Outcome,
     Refusal,
@@ -23,6 +24,7 @@ from ingest.core.adapters.base import (
     event,
     identity,
     instant_ms,
+    refusal_of,
 )
 from ingest.core.adapters.slurm_jobs import Run, account_of, metered_milli, pool_of, preemption_data
 from ingest.core.adapters.slurm_rows import Row, read_rows
@@ -93,8 +95,8 @@ def _read(lines: Iterable[bytes], source: SourceConfig, state: State) -> Iterato
             continue
         try:
             _note_line(line, position, source, state)
-        except Refusal as refusal:
-            yield refusal.at(position, line)
+        except READING_ERRORS as error:
+            yield refusal_of(error).at(position, line)
     fields = source.option("fields", "")
     for row in read_rows(rows, source.option("delimiter", "|"), fields.split(",") if fields else None):
         if isinstance(row, Refused):
@@ -102,8 +104,8 @@ def _read(lines: Iterable[bytes], source: SourceConfig, state: State) -> Iterato
             continue
         try:
             _note_run(row, source, state)
-        except Refusal as refusal:
-            yield refusal.at(where[row.position - 1], row.raw)
+        except READING_ERRORS as error:
+            yield refusal_of(error).at(where[row.position - 1], row.raw)
 
 
 def _note_line(line: bytes, position: int, source: SourceConfig, state: State) -> None:

@@ -10,7 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from ingest.core.adapters.base import Event, Outcome, Refusal, Refused, SourceConfig, State, event, instant_ms
+from ingest.core.adapters.base import (
+    READING_ERRORS,
+    Event,
+    Outcome,
+    Refusal,
+    Refused,
+    SourceConfig,
+    State,
+    event,
+    instant_ms,
+    refusal_of,
+)
 from ingest.core.adapters.kube_events import note_sighting, refuse_unseen
 from ingest.core.adapters.kubernetes import Watched, kube_event, read_objects
 from ingest.core.adapters.pods import (
@@ -53,8 +64,8 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
             continue
         try:
             yield from _record(watched, source, kept)
-        except Refusal as refusal:
-            yield watched.refused(refusal)
+        except READING_ERRORS as error:
+            yield watched.refused(refusal_of(error))
     if state is None:
         yield from flush(source, kept, None)
 
