@@ -1,5 +1,7 @@
 """The Celery application. Workers start with `celery -A ledger.config.celery:app worker`."""
 
+import importlib
+import importlib.util
 import os
 from typing import Any
 
@@ -11,6 +13,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger.config.settings")
 from django.conf import settings
 
 from ledger.embedded import valkey_in
+
+APPS_WITH_TASKS = ["ledger", "billing", "ingest"]
 
 
 def broker_url() -> str:
@@ -33,4 +37,13 @@ class LedgerCelery(Celery):
 
 app = LedgerCelery("ledger")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["ledger", "billing", "ingest"])
+app.autodiscover_tasks(APPS_WITH_TASKS)
+
+
+@app.on_after_finalize.connect
+def collect_schedules(sender: Celery, **kwargs: Any) -> None:
+    """Give beat what each `tasks.py` declares as `BEAT_SCHEDULE`, beside the tasks it names."""
+    for name in APPS_WITH_TASKS:
+        if importlib.util.find_spec(f"{name}.tasks"):
+            tasks = importlib.import_module(f"{name}.tasks")
+            sender.conf.beat_schedule.update(getattr(tasks, "BEAT_SCHEDULE", {}))

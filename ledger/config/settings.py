@@ -161,7 +161,7 @@ else:
         "socket_timeout": 10,
         "visibility_timeout": 900,
     }
-CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {}
+CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {}  # filled from BEAT_SCHEDULE of each tasks.py
 
 # --- Languages, time, static files ------------------------------------------------------------------
 
