@@ -43,7 +43,9 @@ app.autodiscover_tasks(APPS_WITH_TASKS)
 @app.on_after_finalize.connect
 def collect_schedules(sender: Celery, **kwargs: Any) -> None:
     """Give beat what each `tasks.py` declares as `BEAT_SCHEDULE`, beside the tasks it names."""
+    schedule = dict(sender.conf.beat_schedule)  # a copy: the default is one object for all applications
     for name in APPS_WITH_TASKS:
         if importlib.util.find_spec(f"{name}.tasks"):
             tasks = importlib.import_module(f"{name}.tasks")
-            sender.conf.beat_schedule.update(getattr(tasks, "BEAT_SCHEDULE", {}))
+            schedule.update(getattr(tasks, "BEAT_SCHEDULE", {}))
+    sender.conf.beat_schedule = schedule
