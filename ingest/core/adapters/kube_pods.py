@@ -1,4 +1,4 @@
-"""`kube-pods`: Pods -> occupancy, pending, and the preemptions that their own `DisruptionTarget` condition tells.
+"""`kube-pods`: Pods -> occupancy, pending, the preemptions their own condition tells; Nodes -> capacity.
 
 A Pod's UID is its workload id and, if it is preempted, the preemption's id, so that `kube-events`, `volcano` and
 `koordinator`, which know more about the preemptor, add to the same record.
@@ -23,6 +23,7 @@ from ingest.core.adapters.base import (
     refusal_of,
 )
 from ingest.core.adapters.kubernetes import Watched, read_objects
+from ingest.core.adapters.node_capacity import capacity_events, note_node
 from ingest.core.adapters.pods import (
     Entry,
     Pod,
@@ -65,11 +66,17 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
             yield watched
             continue
         try:
-            if watched.kind != "Pod":
-                raise Refusal("unknown_kind", f"{watched.kind or 'an object without kind'} is not a Pod")
-            yield from _pod(watched, source, kept)
+            if watched.kind == "Node":
+                note_node(watched, source, kept)
+            elif watched.kind == "Pod":
+                yield from _pod(watched, source, kept)
+            else:
+                name = watched.kind or "an object without kind"
+                raise Refusal("unknown_kind", f"{name} is neither a Pod nor a Node")
         except READING_ERRORS as error:
             yield watched.refused(refusal_of(error))
+    if source.option("capacity", True):
+        yield from capacity_events(source, kept)
     if state is None:
         yield from flush(source, kept, None)
 

@@ -75,6 +75,8 @@ def flush(source: SourceConfig, state: State, before_ms: int | None) -> Iterator
         yield from derive(state, uid, source, final=True)
         if "name" not in entry:
             yield from _refuse_sightings(entry, uid)
+        else:
+            yield from _refuse_untold(entry)
         if before_ms is not None and entry.get("gone") and newest < before_ms - KEEP_GONE_MS:
             del state["workloads"][uid]
 
@@ -85,6 +87,19 @@ def _refuse_sightings(entry: Entry, uid: str) -> Iterator[Refused]:
             sighting["refused"] = True
             detail = f"the Event names Workload {uid}, which was never seen, so its GPUs and pool are unknown"
             yield Refused(sighting["position"], sighting["raw"].encode(), "unknown_workload", detail)
+
+
+def _refuse_untold(entry: Entry) -> Iterator[Refused]:
+    """Preemptions of which only the end was seen, in a queue that no pool is mapped to."""
+    for facts in entry["evictions"].values():
+        if not facts.get("told") and not facts.get("refused") and "raw" in facts:
+            facts["refused"] = True
+            queue = entry.get("cluster_queue") or entry["queues"][0]
+            detail = (
+                f"{entry['name']} was preempted, but its admission was never seen and its queue {queue!r} "
+                "maps to no pool, or its pod templates ask for nothing"
+            )
+            yield Refused(facts["position"], facts["raw"].encode(), "unmapped_pool", detail)
 
 
 def _record(watched: Watched, source: SourceConfig, state: State) -> Iterator[Outcome]:
@@ -106,6 +121,9 @@ def _workload(watched: Watched, source: SourceConfig, state: State) -> Iterator[
     except Refusal as refused:
         refusal = refused  # one fact of the object cannot be told; the others go on
     entry = entry_of(state, workload.uid)
+    for facts in entry["evictions"].values():
+        if not entry["held"] and "raw" not in facts:
+            facts.update(position=watched.position, raw=watched.raw.decode("utf-8", "replace"))
     if watched.change == "DELETED":
         _note_deletion(watched, entry)
     yield from derive(state, workload.uid, source)

@@ -57,6 +57,7 @@ def note_workload(state: State, w: Workload, source: SourceConfig) -> None:
         name=f"{w.namespace}/{w.name}",
         holder=holder(source, w.namespace, w.labels, queues),
         labels=w.labels,
+        queues=[f"{w.namespace}/{w.local_queue}", w.local_queue, w.namespace],
         priority_class=w.priority_class,
         requested=w.requested_milli,
         last_ms=max(entry.get("last_ms", 0), *_instants(w)),
@@ -119,6 +120,8 @@ def _note_eviction(entry: Entry, w: Workload) -> None:
     facts["condition"] = True
     if note := read_preempted(eviction.message):
         _merge_preemptor(facts, note.preemptor_uid, note.preemptor_job_uid, note.preemptor_queue)
+        if note.victim_queue:
+            entry.setdefault("cluster_queue", note.victim_queue)
 
 
 def _merge_preemptor(facts: Entry, uid: str | None, job_uid: str | None, queue: str | None) -> None:
@@ -316,6 +319,8 @@ def _tell(
 ) -> Iterator[Event]:
     held = entry["held"].get(str(start)) if start is not None else None
     lost = _milli_just_before(held, decided) if held else _fallback_milli(entry, source)
+    if lost:
+        facts["told"] = True
     released = _first_after(entry["ends"], decided)
     resumed = min((int(s) for s in entry["held"] if int(s) > decided), default=None)
     for pool, milli in lost.items():
@@ -369,9 +374,8 @@ def _milli_just_before(held: Entry, decided: int) -> dict[str, int]:
 
 def _fallback_milli(entry: Entry, source: SourceConfig) -> dict[str, int]:
     """The admission was never seen: what the pod templates ask for, in the pool the queue maps to."""
-    queue = entry.get("cluster_queue")
     try:
-        pool = source.pool_for(queue)
+        pool = source.pool_for(entry.get("cluster_queue"), *entry["queues"])
     except Refusal:
         return {}
     return {pool: entry["requested"]} if entry["requested"] else {}

@@ -47,6 +47,7 @@ class PreemptedNote:
     cause: str | None
     preemptor_queue: str | None
     """ClusterQueue of the preemptor, the last step of its path."""
+    victim_queue: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ def read_preempted(text: str) -> PreemptedNote | None:
         preemptor_job_uid=_known(match["job"]),
         cause=_CAUSE_OF_TEXT.get(why, "other" if why else None),
         preemptor_queue=_queue(match["preemptor"]),
+        victim_queue=_queue(match["preemptee"]),
     )
 
 

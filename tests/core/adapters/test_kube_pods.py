@@ -179,3 +179,62 @@ def test_service_and_label_identities() -> None:
 def test_excluded_label_leaves_a_pod_to_another_source() -> None:
     mine = pod(labels={"kueue.x-k8s.io/queue-name": "lq"})
     assert run("kube-pods", [mine], options={"exclude_labels": ["kueue.x-k8s.io/queue-name"]}) == []
+
+
+def node(
+    name: str, gpus: int = 8, ready: str = "True", since: str = "2026-09-01T00:00:00Z", **labels: str
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {
+            "allocatable": {"cpu": "64", "nvidia.com/gpu": str(gpus)},
+            "conditions": [condition("Ready", ready, since)],
+        },
+    }
+
+
+def capacity_of(*records: dict[str, Any], **fields: Any) -> list[tuple[str, str, Any]]:
+    found = events_of(run("kube-pods", records, **fields), "capacity")
+    return [(e["time"], e["data"]["pool"], e["data"]["gpus"]) for e in found]
+
+
+def test_first_sum_of_nodes_holds_from_the_latest_transition() -> None:
+    """Their earlier history is not in the objects: a ramp of old transitions would be a story nobody told."""
+    nodes = [
+        node("a", since="2026-08-01T00:00:00Z"),
+        node("b"),
+        node("c", ready="Unknown"),
+        node("d", gpus=0),
+    ]
+    assert capacity_of(*nodes) == [("2026-09-01T00:00:00Z", "p1", 16)]
+
+
+def test_capacity_follows_nodes_that_fail_return_resize_and_leave() -> None:
+    state: dict[str, Any] = {}
+    steps = [
+        [node("a"), node("b")],
+        [node("b", ready="False", since="2026-09-01T05:00:00Z")],
+        [node("b", since="2026-09-01T06:00:00Z"), node("a", ready="False", since="2026-09-01T05:30:00Z")],
+        [{"type": "MODIFIED", "object": node("b", gpus=7), "observed_at": "2026-09-01T07:00:00Z"}],
+        [{"type": "DELETED", "object": node("b", gpus=7), "observed_at": "2026-09-01T08:00:00Z"}],
+    ]
+    found = [level for records in steps for level in capacity_of(*records, state=state)]
+    assert [(time[11:13], gpus) for time, _, gpus in found] == [
+        ("00", 16),
+        ("05", 8),
+        ("05", 0),
+        ("06", 8),
+        ("07", 7),
+        ("08", 0),
+    ]
+    assert capacity_of(node("a", ready="False", since="2026-09-01T05:30:00Z"), state=state) == []
+
+
+def test_nodes_are_mapped_by_name_or_label_and_others_are_no_capacity() -> None:
+    nodes = [node("a", product="H200"), node("gpu-9"), node("elsewhere")]
+    assert capacity_of(*nodes, pools={"H200": "h200", "gpu-9": "h200"}) == [
+        ("2026-09-01T00:00:00Z", "h200", 16)
+    ]
+    assert capacity_of(*nodes, pools={"H200": "h200"}, options={"capacity": False}) == []

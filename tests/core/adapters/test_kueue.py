@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from ingest.core.adapters import load
+from ingest.core.adapters.base import Refused
+from ingest.core.adapters.kueue_totals import WorkloadTotals, totals
 from tests.core.adapters.kueue_records import (
     DECIDED,
     MESSAGE,
@@ -31,7 +33,7 @@ from tests.core.adapters.kueue_records import (
     running,
     workload,
 )
-from tests.core.adapters.running import events_of, levels_of, plain, refused_of, run, source_of
+from tests.core.adapters.running import as_lines, events_of, levels_of, plain, refused_of, run, source_of
 
 ID = f"{VICTIM}/{DECIDED}"
 
@@ -226,12 +228,22 @@ def test_second_preemption_by_the_same_preemptor_is_another_one() -> None:
     assert {e["data"]["victim"]["attempt"] for e in found if later in e["data"]["preemption"]} == {2}
 
 
-def test_v1beta1_misspelled_key_and_priority_fields() -> None:
-    old = running(version="v1beta1", accumulatedPastExexcutionTimeSeconds=5412)
-    (start,) = events_of(run("kueue", [old]), "occupancy")
+def test_priority_class_of_both_versions() -> None:
+    (start,) = events_of(run("kueue", [running(version="v1beta1")]), "occupancy")
     assert start["data"]["priority_class"] == "low"
-    new = running(accumulatedPastExecutionTimeSeconds=5412)
-    assert events_of(run("kueue", [new]), "occupancy") == [start]
+    assert events_of(run("kueue", [running()]), "occupancy") == [start]
+
+
+def test_totals_with_the_misspelled_key_of_v1beta1() -> None:
+    old = running(version="v1beta1", accumulatedPastExexcutionTimeSeconds=5412)
+    new = running(accumulatedPastExecutionTimeSeconds=5412, evictions=2)
+    other = {"kind": "LocalQueue", "metadata": {"name": "lq"}}
+    bad = running(accumulatedPastExecutionTimeSeconds="long")
+    one, two, three = totals(as_lines([old, other, new, bad]))
+    assert isinstance(one, WorkloadTotals) and isinstance(two, WorkloadTotals) and isinstance(three, Refused)
+    assert (one.past_execution_s, one.preemptions) == (5412, None)
+    assert (two.past_execution_s, two.preemptions, two.uid) == (5412, 2, VICTIM)
+    assert three.reason == "bad_quantity"
 
 
 def test_dump_at_t1_without_history_still_tells_the_preemption() -> None:
@@ -241,6 +253,16 @@ def test_dump_at_t1_without_history_still_tells_the_preemption() -> None:
     assert [e["data"].get("released_at") for e in found] == [None, RELEASED]
     assert not any("admitted_at" in e["data"] for e in found)
     assert {(t, g) for t, _, g in levels_of(outcomes)} == {(RELEASED, 0)}
+
+
+def test_dump_at_t1_finds_its_pool_by_queue_or_is_refused() -> None:
+    by_path = run("kueue", [released()], pools={"cq-b": "bj-h200"})
+    assert {e["data"]["pool"] for e in events_of(by_path, "preemption")} == {"bj-h200"}
+    nowhere = run("kueue", [released(MESSAGES["0.11"]), preemptor()], pools={"h200": "bj-h200"})
+    assert events_of(nowhere, "preemption") == []
+    (refused,) = refused_of(nowhere)
+    assert (refused.reason, refused.position) == ("unmapped_pool", 1)
+    assert json.loads(refused.record)["metadata"]["uid"] == VICTIM
 
 
 def test_reclaimed_pods_shrink_the_level_when_they_were_written() -> None:
