@@ -158,3 +158,14 @@ def test_work_resumes_in_the_same_and_in_the_other_cluster() -> None:
             before, after = lost_in[event["data"]["preemption"]], event["data"]["pool"]
             moves["same" if before == after else "same cluster" if before[:2] == after[:2] else "other"] += 1
     assert moves["same"] > moves["other"] > 5
+
+
+def test_the_two_quota_layers_disagree_about_code() -> None:
+    used: dict[str, list[float]] = {"cluster": [], "serving": []}
+    for event in books().of("quota"):
+        data = event["data"]
+        if data["tenant"] == "code" and data.get("pool", "bj-h200") == "bj-h200":
+            used[data["layer"]].append(milli(data["used"]) / milli(data["limit"]))
+    assert max(used["serving"]) == 1.0
+    pairs = list(zip(used["serving"], used["cluster"], strict=True))
+    assert sum(serving >= 0.95 and cluster <= 0.7 for serving, cluster in pairs) >= 5

@@ -8,7 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from ledger.core.periods import to_datetime
-from ledger.core.units import milli_gpus_text, seconds_text
+from ledger.core.units import MS_PER_DAY, milli_gpus_text, seconds_text
 
 Json = dict[str, Any]
 
@@ -35,8 +35,16 @@ def api_key(tenant: str) -> str:
     return f"{sum(ord(letter) * 131**place for place, letter in enumerate(tenant)) % 16**8:08x}"
 
 
+@cache
+def _date(day: int) -> str:
+    return to_datetime(day * MS_PER_DAY).date().isoformat()
+
+
 def rfc3339(instant_ms: int) -> str:
-    return f"{to_datetime(instant_ms).isoformat(timespec='milliseconds')[:-6]}Z"
+    """In UTC with milliseconds. Put together by hand: a demo month writes a quarter of a million of them."""
+    day, within_ms = divmod(instant_ms, MS_PER_DAY)
+    second, milli = divmod(within_ms, 1000)
+    return f"{_date(day)}T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}.{milli:03d}Z"
 
 
 def gpus(milli_gpus: int) -> int | str:

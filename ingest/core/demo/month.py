@@ -13,6 +13,7 @@ from ingest.core.demo.demand import Demand
 from ingest.core.demo.incidents import Incidents
 from ingest.core.demo.journal import Journal
 from ingest.core.demo.pool import Pool
+from ingest.core.demo.quotas import write_quotas
 from ingest.core.demo.record import Record
 from ingest.core.demo.scheduler import Scheduler
 from ingest.core.demo.traffic import Traffic
@@ -64,6 +65,7 @@ def generate(
     Demand(scheduler, calendar, cast, seed_text, str(month)).begin()
     scheduler.run()
     Traffic(calendar, cast, journal, record, incidents.launch_day, seed_text, size.requests).write()
+    write_quotas(journal, record, cast, calendar, Random(f"{seed_text}/quotas"))
     return DemoMonth(
         month,
         zone,
