@@ -56,6 +56,7 @@ def _record(record: JsonRecord, source: SourceConfig) -> Iterator[Outcome]:
             error=error,
             status=status_in(wrapper),
             user=first_text(wrapper.get("user")),
+            x_request_id=first_text(wrapper.get("x_request_id")),
             provisional=wrapper.get("provisional") is True,
             settles=wrapper.get("settles") is True,
         ),

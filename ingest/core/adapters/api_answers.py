@@ -1,8 +1,8 @@
 """One answer of an OpenAI-style or Anthropic API, with what its caller knows about it, and its errors.
 
 A bare answer says neither whose it was nor when it ended. Whoever logs it may wrap it:
-`{"request_id", "started_at", "finished_at", "tenant" or "identity", "user", "status", "provisional", "settles",
-"response": {...}}`, or, for a stream, `"chunks": [...]` in place of `response`. Nothing in the wrapper is required if
+`{"request_id", "started_at", "finished_at", "tenant" or "identity", "user", "x_request_id", "status", "provisional",
+"settles", "response": {...}}`, or, for a stream, `"chunks": [...]` in place of `response`. Nothing in the wrapper is required if
 the answer has it.
 """
 
@@ -45,6 +45,8 @@ class Answer:
     """Message and type of the error, if it was one."""
     status: int | None
     user: str | None = None
+    x_request_id: str | None = None
+    """The caller's own id of the call, which a retry under a new id keeps."""
     provisional: bool = False
     """Its counts may still grow: a later record of the same request settles them."""
     settles: bool = False
@@ -152,6 +154,7 @@ def _request(answer: Answer, outcome: str, source: SourceConfig) -> Event:
         outcome=outcome,
         tokens=answer.tokens,
         user=answer.user,
+        labels=None if answer.x_request_id is None else {"x_request_id": answer.x_request_id},
     )
     if not answer.settles:
         return booked

@@ -243,6 +243,14 @@ def test_c21_a_retry_under_a_new_id_keeps_the_request_id_that_gives_it_away() ->
     assert first["data"]["labels"] == second["data"]["labels"] == {"x_request_id": "gw-551"}
 
 
+def test_c21_a_proxy_hands_the_callers_id_through() -> None:
+    answer = {"model": "m", "created": 1790000015, "usage": {"prompt_tokens": 5, "completion_tokens": 1}}
+    records = [{"request_id": f"r-{n}", "x_request_id": "gw-551", "response": answer} for n in range(2)]
+    first, second = events_of(run("openai-usage", records))
+    assert first["id"] != second["id"]
+    assert first["data"]["labels"] == second["data"]["labels"] == {"x_request_id": "gw-551"}
+
+
 def test_c23_the_last_second_of_a_month_keeps_its_own_time() -> None:
     (event,) = events_of(run("litellm-spendlogs", [spend_row()]))
     assert event["time"] == "2026-10-31T23:59:59.450Z"
