@@ -9,6 +9,13 @@ from typing import Any
 
 from ingest.core.adapters import load
 from ingest.core.adapters.base import Event, Notice, Outcome, Refused, SourceConfig, State
+from ingest.core.parse import ParsedEvent, parse_line
+from ingest.core.unpack import Limits
+
+PASS_THROUGH = ("cloudevents", "csv")
+"""Adapters whose events are the user's own words; the door judges them."""
+LONG_AFTER_MS = 1_900_000_000_000
+"""A clock after every synthetic record, so that nothing is in the future."""
 
 Obj = dict[str, Any]
 
@@ -32,7 +39,18 @@ def as_lines(records: Iterable[Obj | str | bytes]) -> list[bytes]:
 def run(
     adapter: str, records: Iterable[Obj | str | bytes], state: State | None = None, **fields: Any
 ) -> list[Outcome]:
-    return list(load(adapter).adapt(as_lines(records), source_of(adapter, **fields), state))
+    outcomes = list(load(adapter).adapt(as_lines(records), source_of(adapter, **fields), state))
+    if adapter not in PASS_THROUGH:
+        assert_contract(outcomes)
+    return outcomes
+
+
+def assert_contract(outcomes: Iterable[Outcome]) -> None:
+    """Every event an adapter makes is one that the ledger's own door accepts (events.md)."""
+    for outcome in outcomes:
+        if isinstance(outcome, dict):
+            parsed = parse_line(1, json.dumps(outcome).encode(), LONG_AFTER_MS, Limits())
+            assert isinstance(parsed, ParsedEvent), (parsed, outcome)
 
 
 def events_of(outcomes: Iterable[Outcome], event_type: str | None = None) -> list[Event]:

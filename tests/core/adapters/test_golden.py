@@ -15,7 +15,7 @@ import pytest
 
 from ingest.core.adapters import load
 from ingest.core.adapters.base import SourceConfig
-from tests.core.adapters.running import plain
+from tests.core.adapters.running import PASS_THROUGH, assert_contract, plain
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -51,6 +51,11 @@ def test_a_repeat_says_the_same(name: str) -> None:
     ids = [event["id"] for event in once if "id" in event]
     by_id = {event["id"]: event for event in once if "id" in event}
     assert all(by_id[i] == event for i, event in zip(ids, (e for e in once if "id" in e), strict=True))
+
+
+@pytest.mark.parametrize("name", [n for n in case_names() if n.split("/")[0] not in PASS_THROUGH])
+def test_every_event_is_one_that_the_door_accepts(name: str) -> None:
+    assert_contract(event for event in outcomes(name) if "specversion" in event)
 
 
 def write(name: str) -> None:
