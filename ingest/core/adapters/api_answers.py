@@ -2,8 +2,8 @@
 
 A bare answer says neither whose it was nor when it ended. Whoever logs it may wrap it:
 `{"request_id", "started_at", "finished_at", "tenant" or "identity", "user", "x_request_id", "status", "provisional",
-"settles", "response": {...}}`, or, for a stream, `"chunks": [...]` in place of `response`. Nothing in the wrapper is required if
-the answer has it.
+"settles", "response": {...}}`, or, for a stream, `"chunks": [...]` in place of `response`. Nothing in the wrapper is
+required if the answer has it.
 """
 
 from __future__ import annotations

@@ -38,7 +38,11 @@ def test_a_column_map_makes_events_of_any_type() -> None:
 
 
 def test_an_empty_cell_is_absent() -> None:
-    assert "gpus" not in events_of(table("o-1,2026-10-03T04:00:00Z,j-1,vision,gpu,"))[0]["data"]
+    columns = {**COLUMNS, "name": "name", "user": "user"}
+    rows = [f"{HEADER},name,user", "o-1,2026-10-03T04:00:00Z,j-1,vision,gpu,0,, "]
+    (event,) = events_of(run("csv", rows, pools={"gpu": "p1"}, options={**OPTIONS, "columns": columns}))
+    assert event["data"]["gpus"] == "0", "0 is a statement"
+    assert "name" not in event["data"] and "user" not in event["data"]
 
 
 def test_a_quote_left_open_takes_no_neighbour_with_it() -> None:
@@ -104,3 +108,15 @@ def test_the_next_file_of_a_source_may_repeat_the_header() -> None:
     outcomes = [o for file in rows for o in run("csv", file, state, pools={"gpu": "p1"}, options=OPTIONS)]
     assert [event["id"] for event in events_of(outcomes)] == ["o-1", "o-2"]
     assert refused_of(outcomes) == []
+
+
+def test_events_pass_as_they_are_whatever_they_are() -> None:
+    """The contract judges them; this adapter neither changes nor drops one."""
+    foreign = {
+        "specversion": "1.0",
+        "id": "gw-551",
+        "source": "urn:gw",
+        "type": "llm.request.completed",
+        "data": {},
+    }
+    assert run("cloudevents", [foreign]) == [foreign]
