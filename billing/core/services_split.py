@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ledger.core.apportion import group_sums, largest_remainder_groups
+from ledger.core.apportion import apportion, group_sums, largest_remainder_groups
 
 Int64s = NDArray[np.int64]
 
@@ -86,6 +86,22 @@ def borne_for_others(time: TenantTime) -> Int64s:
     """gpu_us [entry, category] of a tenant beyond (or below, negative) what basis `measured` would have given it."""
     difference: Int64s = time.gpu_us - time.would_measure
     return difference
+
+
+def over_groups(shares: Int64s, groups: Int64s) -> Int64s:
+    """Tell the tenants' shares of one service and slot apart by group: array [tenant, group, category].
+
+    shares: [tenant, category]; groups: [group, category], with the same sums. Each tenant in order takes its part
+    of what the ones before left of each group, by apportion.
+    """
+    parts = np.zeros((len(shares), len(groups), shares.shape[1]), np.int64)
+    for category in range(shares.shape[1]):
+        remaining = groups[:, category].tolist()
+        for tenant, share in enumerate(shares[:, category].tolist()):
+            part = apportion(share, remaining)
+            parts[tenant, :, category] = part
+            remaining = [left - taken for left, taken in zip(remaining, part, strict=True)]
+    return parts
 
 
 def _spread(gpu_us: Int64s, served: Served) -> Int64s:

@@ -1,0 +1,163 @@
+"""Reading what the split needs of one pool and span: levels, waiting work, and whose identities are (domain.md 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from django.db import connection
+from numpy.typing import NDArray
+
+from billing import sql
+from billing.binary_copy import read_rows
+from billing.core.allocation_levels import PLATFORM, Holders
+from ledger.core.levels import (
+    ALWAYS,
+    NEVER,
+    EffectiveLevels,
+    HolderTimeline,
+    Kind,
+    LevelFacts,
+    Levels,
+    effective_levels,
+    rivals,
+)
+from ledger.core.periods import Span, to_datetime, to_ms
+from ledger.models import Holder, HolderKind, Service
+
+Int64s = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class HolderIndex:
+    """All holders in id order; ids[i] is the primary key of holder i of `holders`."""
+
+    holders: Holders
+    ids: Int64s
+    kinds: Int64s
+    unattributed: int
+
+    @classmethod
+    def load(cls) -> HolderIndex:
+        rows = list(Holder.objects.order_by("slug").values_list("id", "slug", "kind"))
+        ids = np.array([row[0] for row in rows], np.int64)
+        place = {pk: i for i, pk in enumerate(ids.tolist())}
+        owner = np.full(len(rows), PLATFORM, np.int64)
+        for service, tenant in Service.objects.filter(owner__isnull=False).values_list("pk", "owner_id"):
+            owner[place[service]] = place[tenant]
+        kinds = np.array([row[2] for row in rows], np.int64)
+        slugs = tuple(row[1] for row in rows)
+        unattributed = int(np.flatnonzero(kinds == HolderKind.UNATTRIBUTED)[0])
+        return cls(Holders(slugs, owner), ids, kinds, unattributed)
+
+    def index_of(self, holder_ids: Int64s) -> Int64s:
+        """Indexes of primary keys."""
+        order = np.argsort(self.ids)
+        found: Int64s = order[np.searchsorted(self.ids, holder_ids, sorter=order)]
+        return found
+
+
+@dataclass(frozen=True)
+class PoolFacts:
+    """Effective levels of a pool, `who` still being identities; waits as levels, `who` being holders already."""
+
+    effective: EffectiveLevels
+    waits: Levels
+    conflicting_events: Int64s
+
+
+def void_events() -> list[int]:
+    """Events that a correction has taken out of force."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql.VOID_EVENTS)
+        return list(cursor.fetchone()[0])
+
+
+def read_pool_facts(pool_id: int, span: Span, void: list[int], index: HolderIndex) -> PoolFacts:
+    params = {
+        "pool": pool_id,
+        "from": to_datetime(span.start_ms),
+        "to": to_datetime(span.end_ms),
+        "void": void,
+    }
+    rows = read_rows(sql.LEVELS, sql.LEVEL_COLUMNS, params)
+    levels = Levels(*(rows[name] for name in Levels.__slots__))
+    effective = effective_levels(LevelFacts(levels, rows["ends_ms"], _ranks(levels, rows["event"])))
+    waits = read_rows(sql.WAITS, sql.WAIT_COLUMNS, {k: params[k] for k in ("pool", "from", "to")})
+    return PoolFacts(effective, _wait_levels(waits, index), rows["event"][effective.conflicts])
+
+
+def _ranks(levels: Levels, events: Int64s) -> Int64s:
+    """Places in byte order of (source, id), for the few facts where it decides."""
+    rank = np.zeros(len(levels), np.int64)
+    positions = rivals(levels)
+    if len(positions):
+        with connection.cursor() as cursor:
+            cursor.execute(sql.EVENT_KEYS, {"events": events[positions].tolist()})
+            keys = {pk: (uri.encode(), event_id.encode()) for pk, uri, event_id in cursor.fetchall()}
+        place = {pk: i for i, pk in enumerate(sorted(keys, key=lambda pk: keys[pk]))}
+        rank[positions] = [place[pk] for pk in events[positions].tolist()]
+    return rank
+
+
+def _wait_levels(waits: dict[str, Int64s], index: HolderIndex) -> Levels:
+    ending = np.flatnonzero(waits["ends_ms"] < NEVER)
+    count, zeros = len(waits["subject"]), np.zeros(len(ending), np.int64)
+    subject = np.concatenate([waits["subject"], waits["subject"][ending]])
+    time_ms = np.concatenate([waits["starts_ms"], waits["ends_ms"][ending]])
+    milli = np.concatenate([waits["milli"], zeros])
+    holder = index.index_of(waits["holder"]) if count else zeros
+    who = np.concatenate([holder, holder[ending]])
+    order = np.lexsort((time_ms, subject))
+    nothing = np.zeros(len(order), np.int64)
+    return Levels(
+        np.full(len(order), int(Kind.WAITING)),
+        subject[order],
+        nothing,
+        time_ms[order],
+        milli[order],
+        who[order],
+        np.ones(len(order), bool),
+        nothing,
+    )
+
+
+def with_waits(levels: Levels, waits: Levels) -> Levels:
+    """Levels and waits together; waiting sorts after every kind of fact."""
+    return Levels(*(np.concatenate([getattr(levels, n), getattr(waits, n)]) for n in Levels.__slots__))
+
+
+def load_timeline(identities: Iterable[int], index: HolderIndex) -> HolderTimeline:
+    """Whose each identity is over time; `unattributed` wherever nothing says."""
+    wanted = sorted({identity for identity in identities if identity >= 0})
+    with connection.cursor() as cursor:
+        cursor.execute(sql.IDENTITIES, {"identities": wanted})
+        mapped = cursor.fetchall()
+    place = {pk: i for i, pk in enumerate(index.ids.tolist())}
+    rows = {(identity, ALWAYS): index.unattributed for identity in wanted}
+    ends = []
+    for identity, holder, lower, upper in mapped:
+        rows[identity, ALWAYS if lower is None else to_ms(lower)] = place[holder]
+        if upper is not None:
+            ends.append((identity, to_ms(upper)))
+    for end in ends:
+        rows.setdefault(end, index.unattributed)
+    keys = sorted(rows)
+    return HolderTimeline(
+        np.array([identity for identity, _ in keys], np.int64),
+        np.array([from_ms for _, from_ms in keys], np.int64),
+        np.array([rows[key] for key in keys], np.int64),
+    )
+
+
+def holder_at(timeline: HolderTimeline, identity: int, instant_ms: int) -> int:
+    """The holder of an identity that `timeline` knows."""
+    begin, end = np.searchsorted(timeline.identity, [identity, identity + 1])
+    row = begin - 1 + np.searchsorted(timeline.from_ms[begin:end], instant_ms, "right")
+    return int(timeline.holder[row])
+
+
+def mapping_cuts(timeline: HolderTimeline) -> list[int]:
+    """Instants at which any of the identities changes hands: boundaries of slots."""
+    return [int(t) for t in np.unique(timeline.from_ms) if t != ALWAYS]

@@ -1,0 +1,173 @@
+"""Set-based statements of computing the books. Each is static with bound parameters; the comment names its index."""
+
+# Dirty time of a month, one row per span (index dirty_span_when). Locked, so that taking it away is exact.
+DIRTY_SPANS = """
+SELECT id, pool_id, greatest(coalesce(lower(span), %(from)s), %(from)s), least(coalesce(upper(span), %(to)s), %(to)s)
+FROM ledger_dirtyspan
+WHERE span && tstzrange(%(from)s, %(to)s, '[)') AND (%(pool)s::bigint IS NULL OR pool_id = %(pool)s)
+FOR UPDATE
+"""
+
+# What a span says about other months stays; spans of one pool are merged on the way (primary key).
+REMOVE_DIRTY_SPANS = """
+WITH taken AS (
+    DELETE FROM ledger_dirtyspan WHERE id = ANY(%(ids)s) RETURNING pool_id, span
+), rest AS (
+    SELECT pool_id, range_agg(span) - tstzmultirange(tstzrange(%(from)s, %(to)s, '[)')) AS spans
+    FROM taken GROUP BY pool_id
+)
+INSERT INTO ledger_dirtyspan (pool_id, span) SELECT pool_id, unnest(spans) FROM rest
+"""
+
+# Events whose facts do not count: superseded ones, and replacements whose correction lost against a later one.
+# Corrections are few; index correction_target and the key of ledger_event.
+VOID_EVENTS = """
+WITH correction AS (
+    SELECT c.*, source.uri, event.event_id AS id,
+           row_number() OVER (PARTITION BY supersedes_source, supersedes_event_id
+                              ORDER BY corrected_at DESC, source.uri DESC, event.event_id DESC) AS place
+    FROM ledger_correction c
+    JOIN ledger_event event ON event.id = c.event_id
+    JOIN ledger_source source ON source.id = event.source_id
+), void AS (
+    SELECT supersedes_source AS uri, supersedes_event_id AS event_id FROM correction
+    UNION
+    SELECT replacement_source, replacement_event_id FROM correction
+    WHERE place > 1 AND replacement_event_id IS NOT NULL
+)
+SELECT coalesce(array_agg(event.id), '{}') FROM void
+JOIN ledger_source source ON source.uri = void.uri
+JOIN ledger_event event ON event.source_id = source.id AND event.event_id = void.event_id
+"""
+
+# Level facts of a pool that matter in [from, to): the opening level of whatever may be held at `from` (subjects by
+# subject_key, their latest level by level_of_subject), and every change after it (level_sweep). An attempt that a
+# higher one has ended by `from` matters no more. `number` counts workloads in byte order of their ids.
+LEVELS = """
+WITH live AS MATERIALIZED (
+    SELECT s.kind, s.subject, s.attempt, s.first_at, dense_rank() OVER (ORDER BY s.kind, s.subject) AS number
+    FROM ledger_subject s
+    WHERE s.pool_id = %(pool)s AND s.kind IN (1, 2, 3)
+      AND s.first_at < %(to)s AND (s.last_at >= %(from)s OR s.last_milli_gpus > 0)
+      AND NOT EXISTS (
+          SELECT 1 FROM ledger_subject higher
+          WHERE s.kind = 3 AND higher.pool_id = s.pool_id AND higher.kind = 3 AND higher.subject = s.subject
+            AND higher.attempt > s.attempt AND higher.first_at <= %(from)s)
+), fact AS (
+    SELECT live.number, level.*
+    FROM live
+    CROSS JOIN LATERAL (
+        SELECT l.starts_at FROM ledger_level l
+        WHERE l.pool_id = %(pool)s AND l.kind = live.kind AND l.subject = live.subject
+          AND l.attempt = live.attempt AND l.starts_at <= %(from)s AND l.event_id <> ALL(%(void)s)
+        ORDER BY l.starts_at DESC LIMIT 1
+    ) latest
+    JOIN ledger_level level
+      ON level.pool_id = %(pool)s AND level.kind = live.kind AND level.subject = live.subject
+     AND level.attempt = live.attempt AND level.starts_at = latest.starts_at
+    WHERE live.first_at <= %(from)s AND level.event_id <> ALL(%(void)s)
+    UNION ALL
+    SELECT live.number, level.*
+    FROM ledger_level level JOIN live USING (kind, subject, attempt)
+    WHERE level.pool_id = %(pool)s AND level.starts_at > %(from)s AND level.starts_at < %(to)s
+      AND level.event_id <> ALL(%(void)s)
+)
+SELECT kind, number, attempt, starts_at, milli_gpus, coalesce(identity_id, -1), lendable,
+       (service_class * 8 + purpose)::smallint, coalesce(ends_at, 'infinity'), event_id
+FROM fact
+"""
+LEVEL_COLUMNS = {
+    "kind": "smallint",
+    "subject": "bigint",
+    "attempt": "integer",
+    "time_ms": "timestamptz",
+    "milli": "bigint",
+    "who": "bigint",
+    "lendable": "boolean",
+    "group": "smallint",
+    "ends_ms": "timestamptz",
+    "event": "bigint",
+}
+
+# (source, id) of the few events that share subject and instant with another (primary key).
+EVENT_KEYS = """
+SELECT event.id, source.uri, event.event_id FROM ledger_event event
+JOIN ledger_source source ON source.id = event.source_id WHERE event.id = ANY(%(events)s)
+"""
+
+# GPUs of preempted work that waits for the pool (index preemption_wait_when).
+WAITS = """
+SELECT id, holder_id, milli_gpus, starts_at, coalesce(ends_at, 'infinity') FROM billing_preemptionwait
+WHERE pool_id = %(pool)s AND starts_at < %(to)s AND coalesce(ends_at, 'infinity') > %(from)s
+  AND starts_at < coalesce(ends_at, 'infinity') AND milli_gpus > 0
+"""
+WAIT_COLUMNS = {
+    "subject": "bigint",
+    "holder": "bigint",
+    "milli": "bigint",
+    "starts_ms": "timestamptz",
+    "ends_ms": "timestamptz",
+}
+
+# Requests served for services, by hour (key usage_hour_key, whose first columns are pool and hour).
+USAGE_HOURS = """
+SELECT hour, service_id, coalesce(identity_id, -1), model_id,
+       sum(gpu_us)::bigint, sum(concurrency_us)::bigint, sum(input_tokens)::bigint,
+       sum(cached_input_tokens)::bigint, sum(output_tokens)::bigint,
+       sum(gpu_missing)::bigint, sum(input_missing + output_missing)::bigint
+FROM ledger_usagehour
+WHERE pool_id = %(pool)s AND hour >= %(from)s AND hour < %(to)s AND service_id IS NOT NULL
+GROUP BY 1, 2, 3, 4
+"""
+USAGE_COLUMNS = {
+    "time_ms": "timestamptz",
+    "service": "bigint",
+    "who": "bigint",
+    "model": "bigint",
+    "gpu_us": "bigint",
+    "concurrency_us": "bigint",
+    "input_tokens": "bigint",
+    "cached_input_tokens": "bigint",
+    "output_tokens": "bigint",
+    "gpu_missing": "bigint",
+    "tokens_missing": "bigint",
+}
+
+# The same for one slot [from, to) inside an hour, straight from the requests of its days (partitions by day): a
+# request counts by its finish, a usage event by its start, time in flight by its overlap with the slot.
+USAGE_OF_SLOT = """
+WITH touching AS (
+    SELECT *, CASE type WHEN 8 THEN starts_at ELSE ends_at END AS counts_at,
+           greatest(least(ends_at, %(to)s) - greatest(starts_at, %(from)s), interval '0') AS overlap
+    FROM ledger_request
+    WHERE day >= (%(from)s AT TIME ZONE 'UTC')::date AND day <= (%(to)s AT TIME ZONE 'UTC')::date + 1
+      AND pool_id = %(pool)s AND service_id IS NOT NULL AND starts_at < %(to)s AND ends_at >= %(from)s
+)
+SELECT %(from)s::timestamptz, service_id, coalesce(identity_id, -1), model_id,
+       coalesce(sum(gpu_us) FILTER (WHERE counts), 0)::bigint,
+       sum(CASE WHEN type = 8 THEN CASE WHEN counts THEN coalesce(concurrency_us, 0) ELSE 0 END
+                ELSE (extract(epoch FROM overlap) * 1000000)::bigint END)::bigint,
+       coalesce(sum(input_tokens) FILTER (WHERE counts), 0)::bigint,
+       coalesce(sum(cached_input_tokens) FILTER (WHERE counts), 0)::bigint,
+       coalesce(sum(output_tokens) FILTER (WHERE counts), 0)::bigint,
+       coalesce(sum(requests) FILTER (WHERE counts AND gpu_us IS NULL), 0)::bigint,
+       coalesce(sum(requests) FILTER (WHERE counts AND (input_tokens IS NULL OR output_tokens IS NULL)), 0)::bigint
+FROM (SELECT *, counts_at >= %(from)s AND counts_at < %(to)s AS counts FROM touching) request
+GROUP BY service_id, identity_id, model_id
+"""
+
+# Whose identities are, in all time: reserved kinds stand for themselves, the rest is mapped (primary keys).
+IDENTITIES = """
+SELECT identity.id, holder.id, NULL, NULL
+FROM ledger_identity identity JOIN ledger_holder holder ON holder.slug = identity.value
+WHERE identity.id = ANY(%(identities)s) AND identity.kind IN ('tenant', 'service')
+UNION ALL
+SELECT identity_id, tenant_id, lower(validity), upper(validity)
+FROM ledger_identitymapping WHERE identity_id = ANY(%(identities)s)
+"""
+
+# Rows of [from, to) go before new ones come, in the same transaction (primary keys: pool, starts_at).
+DELETE_SLOTS = [
+    f"DELETE FROM {table} WHERE pool_id = %(pool)s AND starts_at >= %(from)s AND starts_at < %(to)s"
+    for table in ("billing_poolslot", "billing_allocation", "billing_lendingday", "billing_workloadday")
+]

@@ -1,0 +1,377 @@
+"""The books of a month against section 4, section 5 and the record's rules, through the database."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.core.management import call_command
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
+from django.db.models import Sum
+from django.utils import timezone
+
+from billing.core.allocation import HOLDER_CATEGORIES
+from billing.models import (
+    Allocation,
+    BillingFinding,
+    Calibration,
+    LendingDay,
+    PoolSlot,
+    PreemptionRecord,
+    PreemptionWait,
+    ServicePolicy,
+)
+from billing.services.allocation import MonthClosed, compute_allocation
+from ledger.core.periods import Month
+from ledger.core.units import GPU_US_PER_GPU_HOUR
+from ledger.management.base import BadInput
+from ledger.models import (
+    Correction,
+    DirtySpan,
+    Event,
+    Holder,
+    ModelName,
+    Outcome,
+    Period,
+    PeriodState,
+    Purpose,
+    ServiceClass,
+    UsageHour,
+)
+from ledger.services.masters import map_identity
+from tests.billing.level_facts import (
+    MONTH,
+    capacity,
+    hour,
+    identity,
+    make_pool,
+    make_service,
+    make_tenants,
+    occupancy,
+    reservation,
+)
+
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+OCTOBER = Month.parse(MONTH)
+
+
+def compute(hours: float = 10, **options):
+    return compute_allocation(OCTOBER, horizon=hour(hours), **options)
+
+
+def hours_of(*keys: str) -> dict:
+    """{(slug, category) or (slug, *keys, category): GPU-hours} over the month, zeros left out."""
+    sums = {name: Sum(f"{name}_gpu_us") for name in HOLDER_CATEGORIES}
+    result = {}
+    for row in Allocation.objects.values("holder__slug", *keys).annotate(**sums).order_by():
+        for name in HOLDER_CATEGORIES:
+            if row[name]:
+                result[(row["holder__slug"], *(row[key] for key in keys), name)] = (
+                    row[name] / GPU_US_PER_GPU_HOUR
+                )
+    return result
+
+
+def table(model) -> list[tuple]:
+    return sorted(model.objects.values_list(*(field.attname for field in model._meta.concrete_fields)))
+
+
+def tables() -> list:
+    return [table(PoolSlot), table(Allocation), table(LendingDay)]
+
+
+@pytest.fixture
+def worked_example():
+    """Section 4: 16 GPUs, 10 hours, acme reserves 8 and beta 4; gamma's waiting is a preemption's."""
+    pool = make_pool()
+    make_tenants("acme", "beta", "gamma")
+    acme, beta, gamma = identity("acme"), identity("beta"), identity("gamma")
+    capacity(pool, hour(-5), 16_000)
+    reservation(pool, "acme", hour(-2), 8_000)
+    reservation(pool, "beta", hour(0), 4_000)
+    occupancy(pool, "wl-1", acme, hour(0), 2_000)
+    occupancy(pool, "wl-2", beta, hour(0), 4_000)
+    occupancy(pool, "wl-3", gamma, hour(2), 8_000)
+    occupancy(pool, "wl-4", acme, hour(4), 6_000)
+    occupancy(pool, "wl-3", gamma, hour(4), 4_000)
+    occupancy(pool, "wl-4", acme, hour(7), 2_000)
+    occupancy(pool, "wl-3", gamma, hour(7), 8_000)
+    return pool
+
+
+EXPECTED = {
+    ("acme", "reserved_used"): 44,
+    ("acme", "reserved_idle"): 16,
+    ("acme", "lent"): 20,
+    ("beta", "reserved_used"): 40,
+    ("gamma", "on_demand"): 32,
+    ("gamma", "borrowed"): 20,
+}
+
+
+def test_the_worked_example(worked_example):
+    done = compute()
+    assert done.slots == 10
+    assert hours_of() == EXPECTED
+    totals = PoolSlot.objects.aggregate(idle=Sum("unreserved_idle_gpu_us"), capacity=Sum("capacity_gpu_us"))
+    assert totals["idle"] == 8 * GPU_US_PER_GPU_HOUR
+    assert totals["capacity"] == 160 * GPU_US_PER_GPU_HOUR
+    pair = LendingDay.objects.get()
+    assert (pair.lender.slug, pair.borrower.slug) == ("acme", "gamma")
+    assert pair.gpu_us == 20 * GPU_US_PER_GPU_HOUR
+    assert Period.objects.get().horizon_at == hour(10)
+    assert not BillingFinding.objects.exists()
+
+
+def test_computing_twice_changes_nothing_and_costs_nothing(worked_example):
+    compute()
+    before = tables()
+    again = compute()
+    assert (again.slots, again.rows, again.spans) == (0, 0, {})
+    assert tables() == before
+    assert compute(everything=True).slots == 10
+    assert tables() == before
+
+
+def test_only_dirty_days_are_computed_again_and_the_result_is_that_of_computing_all(worked_example):
+    compute(100)
+    late = occupancy(worked_example, "wl-9", identity("beta"), hour(50), 3_000)
+    occupancy(worked_example, "wl-9", identity("beta"), hour(51), 0)
+    DirtySpan.objects.all().delete()
+    DirtySpan.objects.create(pool=worked_example, span=DateTimeTZRange(late.starts_at, hour(51), "[)"))
+    done = compute(100)
+    assert done.slots == 24
+    incremental = tables()
+    compute(100, everything=True)
+    assert tables() == incremental
+    burst = Allocation.objects.filter(holder__slug="beta").aggregate(
+        gpu_us=Sum("on_demand_gpu_us") + Sum("borrowed_gpu_us") + Sum("excess_gpu_us")
+    )
+    assert burst["gpu_us"] == 3 * GPU_US_PER_GPU_HOUR
+
+
+def test_the_horizon_moves_on_and_never_back(worked_example):
+    compute(3)
+    assert PoolSlot.objects.count() == 3
+    compute(10)
+    assert hours_of() == EXPECTED
+    assert compute(5).horizon == hour(10)
+    assert hours_of() == EXPECTED
+
+
+def test_dirty_time_of_other_months_and_pools_stays(worked_example):
+    other = make_pool("bj-a100")
+    DirtySpan.objects.all().delete()
+    DirtySpan.objects.create(pool=worked_example, span=DateTimeTZRange(hour(-1), None, "[)"))
+    DirtySpan.objects.create(pool=worked_example, span=DateTimeTZRange(hour(5), None, "[)"))
+    DirtySpan.objects.create(pool=other, span=DateTimeTZRange(None, hour(1), "[)"))
+    compute(pool=worked_example)
+    left = {(span.pool.slug, span.span.lower, span.span.upper) for span in DirtySpan.objects.all()}
+    november = hour(31 * 24)
+    assert left == {
+        ("bj-a100", None, hour(1)),
+        ("bj-h100", hour(-1), hour(0)),
+        ("bj-h100", november, None),
+    }
+    assert Period.objects.get().horizon_at is None
+
+
+def test_a_closed_month_is_refused(worked_example):
+    compute()
+    Period.objects.update(state=PeriodState.CLOSED, cut_sequence=1, closed_at=timezone.now())
+    with pytest.raises(MonthClosed):
+        compute()
+
+
+def test_classes_and_purposes_are_told_apart(worked_example):
+    occupancy(
+        worked_example, "wl-5", identity("beta"), hour(0), 1_000,
+        service_class=ServiceClass.PREEMPTIBLE, purpose=Purpose.LOAD_TEST,
+    )  # fmt: skip
+    compute(1)
+    assert hours_of("service_class", "purpose") == {
+        ("acme", 0, 0, "reserved_used"): 2,
+        ("acme", 0, 0, "reserved_idle"): 6,
+        ("beta", 0, 0, "reserved_used"): 4,
+        ("beta", 2, 2, "on_demand"): 1,
+    }
+
+
+def test_an_unmapped_identity_is_in_suspense_until_somebody_maps_it():
+    pool = make_pool()
+    (acme,) = make_tenants("acme")
+    capacity(pool, hour(0), 8_000)
+    occupancy(pool, "wl-1", identity("team-a", "k8s_namespace"), hour(0), 2_000)
+    compute(4)
+    assert hours_of("account__kind") == {("unattributed", 5, "on_demand"): 8}
+    map_identity("k8s_namespace", "team-a", acme, valid_from=hour(1.5))
+    compute(4)
+    assert hours_of("account__tenant__holder__slug") == {
+        ("unattributed", None, "on_demand"): 3,
+        ("acme", "acme", "on_demand"): 5,
+    }
+    assert hour(1.5) in PoolSlot.objects.values_list("starts_at", flat=True)
+
+
+def test_waiting_preempted_work_makes_idle_reservations_undelivered(worked_example):
+    acme = identity("acme")
+    record = PreemptionRecord.objects.create(
+        id="00000000-0000-5000-8000-000000000001", pool=worked_example, cluster="bj-1", preemption="p1",
+        decided_at=hour(0), victim_identity=acme, victim_id=acme_holder(), preemptor_source="none",
+        milli_gpus=5_000, cause="other", lost_evidence="unknown", recompute_evidence="unknown",
+    )  # fmt: skip
+    PreemptionWait.objects.create(
+        record=record, pool=worked_example, holder_id=acme_holder(), milli_gpus=5_000,
+        starts_at=hour(1), ends_at=hour(3),
+    )  # fmt: skip
+    compute()
+    found = hours_of()
+    # Hour 1: acme has 6 idle and 5 waiting. Hour 2: 4 of the 6 are lent to gamma, so only 1 is undelivered.
+    assert found["acme", "undelivered"] == 6
+    assert found["acme", "lent_waiting"] == 4
+    assert found["acme", "reserved_idle"] == 10
+
+
+def acme_holder() -> int:
+    return Holder.objects.get(slug="acme").pk
+
+
+def test_a_superseded_fact_is_out_of_force_and_the_latest_correction_wins(worked_example):
+    wrong = occupancy(worked_example, "wl-8", identity("beta"), hour(1), 5_000, event_id="wrong")
+    occupancy(worked_example, "wl-8", identity("beta"), hour(1), 4_000, event_id="better")
+    occupancy(worked_example, "wl-8", identity("beta"), hour(2), 0, event_id="end")
+    occupancy(worked_example, "wl-8", identity("beta"), hour(1), 1_000, event_id="best")
+    for at, replacement in ((20, "better"), (21, "best")):
+        event = Event.objects.create(
+            source=wrong.event.source, event_id=f"fix-{at}", type=11, occurred_at=hour(at), content_hash=b"",
+            booking=wrong.event.booking, line=at, body={},
+        )  # fmt: skip
+        Correction.objects.create(
+            event=event, corrected_at=hour(at), supersedes_source="/tests", supersedes_event_id="wrong",
+            reason="typo", replacement_source="/tests", replacement_event_id=replacement,
+        )  # fmt: skip
+    compute()
+    assert hours_of()["beta", "on_demand"] == 1
+    assert not BillingFinding.objects.filter(code="level_conflict").exists()
+
+
+def test_conflicting_facts_are_found_and_the_greatest_id_holds(worked_example):
+    occupancy(worked_example, "wl-8", identity("beta"), hour(1), 3_000, event_id="b")
+    lost = occupancy(worked_example, "wl-8", identity("beta"), hour(1), 1_000, event_id="a")
+    occupancy(worked_example, "wl-8", identity("beta"), hour(2), 0)
+    compute()
+    finding = BillingFinding.objects.get(code="level_conflict")
+    assert finding.subject == f"event {lost.event_id}"
+    assert finding.blocks_close
+    assert hours_of()["beta", "on_demand"] == 3
+
+
+def test_an_attempt_that_a_higher_one_ended_before_the_day_is_not_opened_again(worked_example):
+    who = identity("gamma")
+    occupancy(worked_example, "wl-7", who, hour(11), 2_000, attempt=1)
+    occupancy(worked_example, "wl-7", who, hour(12), 3_000, attempt=2)
+    occupancy(worked_example, "wl-7", who, hour(13), 0, attempt=2)
+    occupancy(worked_example, "wl-7", who, hour(40), 9_000, attempt=1)
+    compute(100)
+    whole = tables()
+    DirtySpan.objects.create(pool=worked_example, span=DateTimeTZRange(hour(30), hour(31), "[)"))
+    assert compute(100).slots == 24
+    assert tables() == whole
+
+
+def test_held_without_capacity_blocks_the_month():
+    pool = make_pool()
+    make_tenants("acme")
+    occupancy(pool, "wl-1", identity("acme"), hour(0), 1_000)
+    compute(2)
+    finding = BillingFinding.objects.get()
+    assert (finding.code, finding.blocks_close) == ("capacity_unknown", True)
+    assert not PoolSlot.objects.exists()
+    capacity(pool, hour(0.5), 4_000)
+    compute(2)
+    assert hours_of() == {("acme", "on_demand"): 1.5}
+
+
+@pytest.fixture
+def chat():
+    """A service of 4 GPUs on 8, serving two tenants by calibrated tokens in hour 0, nobody in hour 1."""
+    pool = make_pool()
+    make_tenants("acme", "beta")
+    service = make_service("chat")
+    capacity(pool, hour(0), 8_000)
+    occupancy(pool, "replica", identity("chat", "service"), hour(0), 4_000)
+    model = ModelName.objects.create(name="qwen")
+    Calibration.objects.create(
+        model=model, gpu_model="H100", valid_from=hour(-9), input_gpu_us_per_1k=100,
+        cached_input_gpu_us_per_1k=10, output_gpu_us_per_1k=1_000,
+    )  # fmt: skip
+    ServicePolicy.objects.create(service=service, valid_from=hour(-9), key="tokens")
+    for who, tokens, cached, output, gpu_us in (
+        ("acme", 1_000, 500, 100, 6 * 10**9),
+        ("beta", 3_500, 0, 205, 0),
+    ):
+        UsageHour.objects.create(
+            pool=pool, hour=hour(0), identity=identity(who), service=service, model=model, outcome=Outcome.OK,
+            requests=1, input_tokens=tokens, cached_input_tokens=cached, output_tokens=output, gpu_us=gpu_us,
+        )  # fmt: skip
+    return pool, service
+
+
+def test_a_shared_service_is_divided_over_the_tenants_it_served(chat):
+    compute(2)
+    # Keys: acme 500 x 100 + 500 x 10 + 100 x 1000 = 155 000; beta 3500 x 100 + 205 x 1000 = 555 000.
+    total = 4 * GPU_US_PER_GPU_HOUR
+    acme = Allocation.objects.get(account__tenant__holder__slug="acme")
+    beta = Allocation.objects.get(account__tenant__holder__slug="beta")
+    idle = Allocation.objects.get(service_idle=True)
+    assert acme.on_demand_gpu_us + beta.on_demand_gpu_us == total
+    assert abs(acme.on_demand_gpu_us - total * 155 // 710) <= 1
+    assert acme.measured_gpu_us == 6 * 10**9
+    assert (idle.starts_at, idle.on_demand_gpu_us, idle.account.tenant) == (hour(1), total, None)
+
+
+def test_measured_basis_leaves_the_rest_to_the_owner(chat):
+    _, service = chat
+    ServicePolicy.objects.create(service=service, valid_from=hour(0), key="gpu_seconds", basis="measured")
+    compute(1)
+    assert Allocation.objects.get(account__tenant__holder__slug="acme").on_demand_gpu_us == 6 * 10**9
+    idle = Allocation.objects.get(service_idle=True)
+    assert idle.on_demand_gpu_us == 4 * GPU_US_PER_GPU_HOUR - 6 * 10**9
+    assert not Allocation.objects.filter(account__tenant__holder__slug="beta").exists()
+
+
+def test_replicas_that_warm_up_keep_their_purpose(chat):
+    pool, _ = chat
+    occupancy(pool, "warm", identity("chat", "service"), hour(0), 2_000, purpose=Purpose.WARMUP)
+    compute(1)
+    by_purpose = {key[1]: value for key, value in hours_of("purpose").items()}
+    assert by_purpose == {Purpose.NONE: 4, Purpose.WARMUP: 2}
+
+
+def test_an_owners_idle_reservation_covers_its_service_and_a_missing_calibration_is_found(chat):
+    pool, service = chat
+    service.owner = make_tenants("gamma")[0]
+    service.save()
+    reservation(pool, "gamma", hour(0), 5_000)
+    Calibration.objects.update(ended_at=hour(0))
+    compute(1)
+    assert hours_of("account__tenant__holder__slug", "service_idle") == {
+        ("chat", "gamma", True, "reserved_used"): 4,
+        ("gamma", "gamma", False, "reserved_idle"): 1,
+    }
+    assert BillingFinding.objects.get().code == "calibration_missing"
+
+
+def test_the_command_says_what_it_did_and_refuses_nonsense(worked_example, capsys):
+    call_command("compute_allocation", MONTH, horizon="2026-10-01T10:00:00Z")
+    assert "1 pool days computed, 10 slots" in capsys.readouterr().out
+    for arguments in (["2026-13"], [MONTH, "--pool", "nowhere"], [MONTH, "--horizon", "soon"]):
+        with pytest.raises(BadInput):
+            call_command("compute_allocation", *arguments)
+
+
+def test_the_default_horizon_is_the_last_whole_hour_within_the_month(worked_example):
+    done = compute_allocation(OCTOBER)
+    now = timezone.now()
+    assert done.horizon <= max(now, hour(0))
+    assert now - done.horizon < timedelta(hours=1) or done.horizon in (hour(0), hour(31 * 24))
