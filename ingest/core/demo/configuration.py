@@ -38,10 +38,20 @@ _TOKEN_PRICES = {  # per million: input, cached input, output, reasoning
 }
 
 
-def document(company: Company, calendar: Calendar) -> Json:
+def mark(month: str) -> str:
+    """The ledger option that says which version of a demo month is loaded."""
+    return f"demo {month}"
+
+
+def document(company: Company, calendar: Calendar, signature: str) -> Json:
     """The file's content as TOML tables, in the order of its chapters."""
     return {
-        "ledger": {"currency": CURRENCY, "billing_time_zone": calendar.zone, "mode": "rate_card"},
+        "ledger": {
+            "currency": CURRENCY,
+            "billing_time_zone": calendar.zone,
+            "mode": "rate_card",
+            "options": {mark(str(calendar.month)): signature},
+        },
         "tenant": [_tenant(tenant, number) for number, tenant in enumerate(company.tenants, start=1)],
         "pool": [
             {
@@ -200,7 +210,11 @@ def _value(key: str, value: Any) -> str:
     if key == "valid_from":
         return str(value)  # a TOML instant, not a string
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{name} = {_value(name, inner)}" for name, inner in value.items()) + "}"
+        return "{" + ", ".join(f"{_key(name)} = {_value(name, inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(_value("", inner) for inner in value) + "]"
     return json.dumps(value, ensure_ascii=False)
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").isalnum() else json.dumps(name)

@@ -28,16 +28,22 @@ class DemoSize:
     gpus: int = 912
     requests: int = 60_000
 
+    def signature(self, seed: int) -> str:
+        """Tells one version of a demo month from another; stored with the ledger."""
+        return f"seed {seed}, {self.tenants} tenants, {self.gpus} GPUs, {self.requests} requests"
+
 
 @dataclass(frozen=True)
 class DemoMonth:
-    """configuration: TOML for apply_config. events: in the order of their delivery, some twice."""
+    """configuration: TOML for apply_config. events: in the order of their delivery, some twice. sources: all
+    emitters' URIs."""
 
     month: Month
     zone: str
     company: Company
     configuration: str
     events: list[Delivered]
+    sources: tuple[str, ...]
     launch_day: int
 
 
@@ -66,11 +72,13 @@ def generate(
     scheduler.run()
     Traffic(calendar, cast, journal, record, incidents.launch_day, seed_text, size.requests).write()
     write_quotas(journal, record, cast, calendar, Random(f"{seed_text}/quotas"))
+    masters = document(cast, calendar, size.signature(seed))
     return DemoMonth(
         month,
         zone,
         cast,
-        toml(document(cast, calendar)),
+        toml(masters),
         delivered(journal, Random(f"{seed_text}/delivery")),
+        tuple(source["uri"] for source in masters["source"]),
         incidents.launch_day,
     )

@@ -1,0 +1,152 @@
+"""Loads a simulated month through the doors that real data takes: a configuration file, then a file of events."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from argparse import ArgumentParser
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from django.core.management import call_command
+from django.db.models import Q
+from django.utils import timezone
+
+from ingest.core.demo import DemoMonth, DemoSize, generate
+from ingest.core.demo.configuration import mark
+from ledger.core.periods import Month, to_datetime, to_ms
+from ledger.demo_logins import DEMO_PASSWORD
+from ledger.management.base import BadInput, LedgerCommand
+from ledger.models import Ledger, Source, Tenant
+from ledger.services.demo_users import DEMO_USERS, create_demo_users
+
+DEFAULT_ZONE = "Asia/Shanghai"
+SIZE = DemoSize()
+
+
+class Command(LedgerCommand):
+    help = (
+        "Load a simulated month of a GPU cluster (by default the last complete one) through the ordinary ingest "
+        "path, compute it, and make one demo account per role. The same arguments give the same month, to the byte. "
+        "Several months can be loaded one after another; a ledger with data of its own is left alone."
+    )
+    example = "manage.py load_demo_month 2026-10 --seed 7 --gpus 2000"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("month", nargs="?", help="such as 2026-10; the last complete one if left out")
+        parser.add_argument("--seed", type=int, default=1, help="another seed, another month (%(default)s)")
+        parser.add_argument("--tenants", type=int, default=SIZE.tenants, help="how many (%(default)s)")
+        parser.add_argument("--gpus", type=int, default=SIZE.gpus, help="about how many (%(default)s)")
+        parser.add_argument(
+            "--requests", type=int, default=SIZE.requests, help="reported one by one (%(default)s)"
+        )
+        parser.add_argument("--time-zone", help=f"billing time zone of the ledger ({DEFAULT_ZONE})")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        now = timezone.now()
+        zone = billing_zone(options["time_zone"])
+        month = wanted_month(options["month"], zone, now)
+        size = DemoSize(options["tenants"], options["gpus"], options["requests"])
+        refuse_another(month, size, options["seed"])
+        self.say(f"Simulating {month} in {zone}: {size.tenants} tenants, about {size.gpus} GPUs")
+        try:
+            demo = generate(month, zone, size, options["seed"])
+        except ValueError as error:
+            raise BadInput(str(error)) from None
+        with tempfile.TemporaryDirectory() as directory:
+            self.apply(demo, Path(directory))
+            self.book(demo, Path(directory), now)
+        self.say(f"Computing {month}")
+        call_command("compute_allocation", str(month), stdout=self.stdout, stderr=self.stderr)
+        self.make_accounts()
+
+    def apply(self, demo: DemoMonth, directory: Path) -> None:
+        file = directory / "ledger.toml"
+        file.write_text(demo.configuration, encoding="utf-8")
+        said = io.StringIO()
+        # Its terms begin with the month, and so in the past.
+        call_command("apply_config", str(file), retroactive=True, stdout=said, stderr=self.stderr)
+        self.say(f"Configuration: {said.getvalue().splitlines()[-1]}")
+
+    def book(self, demo: DemoMonth, directory: Path, now: datetime) -> None:
+        """Hand over what has happened by now: of a month that still runs, the part so far."""
+        now_ms = to_ms(now)
+        file = directory / f"demo-{demo.month}.ndjson"
+        with file.open("wb") as out:
+            out.writelines(event.line for event in demo.events if event.time_ms <= now_ms)
+        call_command("import_events", str(file), stdout=self.stdout, stderr=self.stderr)
+        ends_ms = demo.month.span(demo.zone).end_ms
+        if ends_ms <= now_ms:
+            # Every emitter signs off its month: nothing more is to come, and the month can be closed.
+            signed_off = Q(complete_until__gte=to_datetime(ends_ms))
+            sources = Source.objects.filter(uri__in=demo.sources).exclude(signed_off)
+            sources.update(complete_until=to_datetime(ends_ms))
+
+    def make_accounts(self) -> None:
+        if not create_demo_users():
+            self.say("This ledger has accounts already; no demo accounts are made")
+            return
+        self.say(f"Demo accounts, all with the password {DEMO_PASSWORD}:")
+        for demo in DEMO_USERS:
+            of = f" of {demo.tenant}" if demo.tenant else ""
+            self.say(f"  {demo.username:<12} {demo.role.label}{of}")
+
+    def say(self, line: str) -> None:
+        self.stdout.write(line)
+        self.stdout.flush()
+
+
+def billing_zone(asked: str | None) -> str:
+    """The zone of a ledger that has tenants; of an empty one whatever is asked for.
+
+    Raises:
+        BadInput: the ledger counts its months in another zone, or the zone does not exist.
+    """
+    ledger = Ledger.objects.first()
+    if ledger is None or not Tenant.objects.exists():
+        return checked_zone(asked or DEFAULT_ZONE)
+    if asked and asked != ledger.billing_time_zone:
+        raise BadInput(f"--time-zone {asked}: this ledger counts its months in {ledger.billing_time_zone}")
+    return ledger.billing_time_zone
+
+
+def checked_zone(name: str) -> str:
+    try:
+        Month(2026, 1).starts_ms(name)
+    except (KeyError, ValueError, OSError):
+        raise BadInput(f"--time-zone: {name!r} is not an IANA time zone") from None
+    return name
+
+
+def wanted_month(text: str | None, zone: str, now: datetime) -> Month:
+    """The month that is asked for, or the last one that is over.
+
+    Raises:
+        BadInput: no month, or one that has not begun.
+    """
+    running = Month.containing(to_ms(now), zone)
+    if text is None:
+        return running.previous()
+    try:
+        month = Month.parse(text)
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    if month > running:
+        raise BadInput(f"{month} has not begun")
+    return month
+
+
+def refuse_another(month: Month, size: DemoSize, seed: int) -> None:
+    """A demo month is never mixed with real data, nor with another version of itself.
+
+    Raises:
+        BadInput: with what is there already.
+    """
+    ledger = Ledger.objects.first()
+    options = ledger.options if ledger is not None else {}
+    if Tenant.objects.exists() and not any(option.startswith(mark("")) for option in options):
+        raise BadInput("this ledger holds data of its own; load the demo month into an empty database")
+    before = options.get(mark(str(month)))
+    if before is not None and before != size.signature(seed):
+        raise BadInput(f"{month} is loaded already, with {before}")
