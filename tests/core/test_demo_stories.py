@@ -118,6 +118,12 @@ def test_the_launch_meets_a_full_gateway_and_full_caches() -> None:
     assert {e["data"]["victim"]["request"] for e in pressed} == requests
 
 
+def test_the_launch_was_rehearsed_the_night_before() -> None:
+    tried = [e for e in books().of("occupancy") if e["data"].get("purpose") == "load_test"]
+    assert [e["data"]["gpus"] for e in tried] == [8, 0]
+    assert OCTOBER.local(ms(tried[0]["time"])).day == month().launch_day - 1
+
+
 def test_tenants_come_go_and_grow() -> None:
     assert (
         held_by("robotics", "sh-h100", OCTOBER.at(11, 15))

@@ -45,6 +45,7 @@ class Incidents:
         self._maintain(self.scheduler.pools[MAINTAINED_POOL])
         self._expand(self.scheduler.pools[EXPANDED_POOL])
         self._hackathon()
+        self._rehearse()
         self._launch()
 
     # Reservations
@@ -168,6 +169,24 @@ class Incidents:
     @property
     def launch_day(self) -> int:
         return self.calendar.weekday_on_or_after(14, LAUNCH_WEEKDAY)
+
+    def _rehearse(self) -> None:
+        """The night before the launch its engines are tried under load; the platform pays for that."""
+        test = Workload(
+            id=f"assistant-load-test-{self.month.replace('-', '')}-0001",
+            holder="assistant",
+            who=namespace("assistant", "serving"),
+            pools=("bj-h200",),
+            milli_gpus=GPUS_PER_NODE * 1000,
+            name="assistant-load-test",
+            kind="serving",
+            service_class="guaranteed",
+            priority_class="serving",
+            priority=PRIORITIES["serving"],
+            work_ms=3 * MS_PER_HOUR,
+            purpose="load_test",
+        )
+        self.scheduler.at(self.calendar.at(self.launch_day - 1, 1, 30), self.scheduler.submit, test)
 
     def _launch(self) -> None:
         """assistant's flash crowd: three surges take GPUs in Beijing while Shanghai has the same model idle.

@@ -171,6 +171,8 @@ class Record:
         }
         if workload.user:
             data["user"] = workload.user
+        if workload.purpose:
+            data["purpose"] = workload.purpose
         if workload.labels:
             data["labels"] = workload.labels
         if checkpoint_ms:

@@ -37,6 +37,7 @@ class Workload:
     work_ms: int | None
     checkpoint_ms: int = 0
     user: str = ""
+    purpose: str = ""
     labels: dict[str, str] = field(default_factory=dict)
     state: State = State.QUEUED
     pool: str = ""
