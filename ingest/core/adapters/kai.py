@@ -61,7 +61,7 @@ _SHARE = re.compile(r"uses <GPU: (?P<uses>[\d.]+)[^>]*> with a quota of <GPU: (?
 def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
     """See the module; options are documented on the source's page."""
     kept = new_state() if state is None else state
-    for name in ("pods", "groups", "evictions"):
+    for name in ("pods", "groups", "evictions", "named", "waiting"):
         kept.setdefault(name, {})
     for watched in read_objects(lines):
         if isinstance(watched, Refused):
@@ -93,7 +93,18 @@ def flush(source: SourceConfig, state: State, before_ms: int | None) -> Iterator
                 yield from new_only(victim, resumes(state, seen["victim"], source, seen["ms"]))
         if before_ms is not None:
             del state["evictions"][occurrence]
+    if before_ms is not None:
+        _forget_names(state)
     forget_old(state, before_ms)
+
+
+def _forget_names(state: State) -> None:
+    """Drops index entries of pods and evictions that are forgotten themselves."""
+    for index, of in (("named", state["pods"]), ("waiting", state["evictions"])):
+        for name, members in list(state[index].items()):
+            state[index][name] = kept = [member for member in members if member in of]
+            if not kept:
+                del state[index][name]
 
 
 def _record(watched: Watched, source: SourceConfig, state: State) -> Iterator[Event]:
@@ -105,7 +116,10 @@ def _record(watched: Watched, source: SourceConfig, state: State) -> Iterator[Ev
         if source.option("occupancy", True):
             yield from new_only(entry, occupancy(entry, pod.uid, source))
             yield from new_only(entry, pending(entry, pod.uid, source))
-        yield from _tell_all(state, source)
+        uids = state["named"].setdefault(entry["name"], [])
+        if pod.uid not in uids:
+            uids.append(pod.uid)
+        yield from _tell_waiting(state, f"pod {entry['name']}", source)
     elif watched.kind == "PodGroup":
         spec = mapping(watched.obj, "spec")
         queue = str(spec.get("queue") or "")
@@ -118,7 +132,7 @@ def _record(watched: Watched, source: SourceConfig, state: State) -> Iterator[Ev
             DEFAULT_IDENTITY,
         )
         state["groups"][name_of(watched.obj)] = {"uid": optional(meta(watched.obj), "uid"), "holder": who}
-        yield from _tell_all(state, source)
+        yield from _tell_waiting(state, f"group {name_of(watched.obj)}", source)
     elif watched.kind == "Event":
         yield from _event(watched, source, state)
     elif watched.kind == "Queue":
@@ -145,7 +159,10 @@ def _event(watched: Watched, source: SourceConfig, state: State) -> Iterator[Eve
         "raw": watched.raw.decode("utf-8", "replace"),
     }
     for occurrence, moment in seen.occurrences():
-        state["evictions"].setdefault(occurrence, {"ms": moment, **facts})
+        if occurrence not in state["evictions"]:
+            state["evictions"][occurrence] = {"ms": moment, **facts}
+            for name in (f"pod {facts['pod']}", f"group {facts['evictor']}"):
+                state["waiting"].setdefault(name, []).append(occurrence)
         yield from _tell(state, occurrence, source, final=False)
 
 
@@ -168,9 +185,9 @@ def _moves(seen: KubeEvent) -> bool:
     return action == "consolidation" or "(resource consolidation)" in seen.note
 
 
-def _tell_all(state: State, source: SourceConfig) -> Iterator[Event]:
-    for occurrence, seen in list(state["evictions"].items()):
-        if not seen.get("told") or not seen.get("freed"):
+def _tell_waiting(state: State, name: str, source: SourceConfig) -> Iterator[Event]:
+    for occurrence in list(state["waiting"].get(name, [])):
+        if occurrence in state["evictions"]:
             yield from _tell(state, occurrence, source, final=False)
 
 
@@ -191,16 +208,14 @@ def _tell(state: State, occurrence: str, source: SourceConfig, final: bool) -> I
         data |= {"preemptor": by, "preemptor_source": "structured"}
     yield from new_only(entry, iter([event(source, f"event/{occurrence}", "preemption", seen["ms"], data)]))
     yield from new_only(entry, released(entry, uid, source, seen["ms"], data))
-    seen.update(told=True, freed="ended" in entry)
 
 
 def _pod_named(state: State, name: str, evicted_ms: int) -> str | None:
     """The pod that had the name when it was evicted: names come back, with other UIDs."""
     found = [
         (entry["bound"], uid)
-        for uid, entry in state["pods"].items()
-        if entry.get("name") == name
-        and "bound" in entry
+        for uid, entry in ((uid, state["pods"].get(uid, {})) for uid in state["named"].get(name, []))
+        if "bound" in entry
         and entry["bound"] <= evicted_ms
         and entry.get("ended", evicted_ms) >= evicted_ms - ENDED_BEFORE_MS
     ]

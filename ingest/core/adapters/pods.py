@@ -245,6 +245,7 @@ def forget_old(state: State, before_ms: int | None) -> None:
     for uid, entry in list(state["pods"].items()):
         if "ended" in entry and entry["last_ms"] < before_ms - 24 * 3600 * 1000:
             del state["pods"][uid]
+            state.get("replacements", {}).pop(uid, None)
 
 
 # --- events -------------------------------------------------------------------------------------------------
@@ -319,19 +320,22 @@ def resumes(state: State, uid: str, source: SourceConfig, decided_ms: int) -> It
     """
     victim = state["pods"][uid]
     if "resumed_by" not in victim:
-        taken = {e.get("resumed_by") for e in state["pods"].values()}
+        taken = state.setdefault("replacements", {})
         found = [
             (other["bound"], other_uid)
             for other_uid, other in state["pods"].items()
-            if other_uid != uid
-            and other_uid not in taken
-            and "bound" in other
+            if "bound" in other
             and other.get("created", other["bound"]) >= decided_ms
             and (other["name"] == victim["name"] or (victim["owner"] and other["owner"] == victim["owner"]))
+            and other_uid != uid
+            and other_uid not in taken
         ]
         if not found:
             return
         victim["resumed_by"] = min(found)[1]
+        taken[victim["resumed_by"]] = uid
+    if victim["resumed_by"] not in state["pods"]:
+        return
     other = state["pods"][victim["resumed_by"]]
     data = {"preemption": uid, "pool": other["pool"], "workload": victim["resumed_by"]}
     yield event(source, f"{uid}/resumed/{victim['resumed_by']}", "resume", other["bound"], data)

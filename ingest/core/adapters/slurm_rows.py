@@ -21,6 +21,13 @@ class Row:
 
 
 def read_rows(lines: Iterable[bytes], delimiter: str, header: list[str] | None) -> Iterator[Row | Refused]:
+    """The rows of `lines`; see `read_numbered`."""
+    return read_numbered(enumerate(lines, start=1), delimiter, header)
+
+
+def read_numbered(
+    lines: Iterable[tuple[int, bytes]], delimiter: str, header: list[str] | None
+) -> Iterator[Row | Refused]:
     """The rows of one or several outputs one after another; a header line starts over.
 
     A row with too many fields is joined at a free-text last column, else refused. A row with too few was cut
@@ -29,7 +36,7 @@ def read_rows(lines: Iterable[bytes], delimiter: str, header: list[str] | None) 
     """
     broken: list[tuple[int, bytes]] = []
     header, trailing = _columns(header or [])
-    for position, line in enumerate(lines, start=1):
+    for position, line in lines:
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         parts = text.split(delimiter)
         if _is_header(parts):

@@ -27,7 +27,7 @@ from ingest.core.adapters.base import (
     refusal_of,
 )
 from ingest.core.adapters.slurm_jobs import Run, account_of, metered_milli, pool_of, preemption_data
-from ingest.core.adapters.slurm_rows import Row, read_rows
+from ingest.core.adapters.slurm_rows import Row, read_numbered
 from ingest.core.adapters.slurm_sacct import read_run
 from ingest.core.adapters.slurm_times import local_ms
 
@@ -60,7 +60,7 @@ _CONCERNS_US = re.compile(r"preempted JobId=|preemption grace time for")
 def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
     """See the module; options are documented on the source's page."""
     kept: State = {} if state is None else state
-    for name in ("runs", "accounts", "lines"):
+    for name in ("runs", "runs_of", "accounts", "lines"):
         kept.setdefault(name, {})
     yield from _read(lines, source, kept)
     yield from _tell_all(source, kept, final=False, before_ms=None)
@@ -86,26 +86,34 @@ def flush(source: SourceConfig, state: State, before_ms: int | None) -> Iterator
 
 def _read(lines: Iterable[bytes], source: SourceConfig, state: State) -> Iterator[Outcome]:
     """Splits the input: lines that begin with a bracket are the log, the others are sacct's."""
-    rows: list[bytes] = []
-    where: list[int] = []
-    for position, line in enumerate(lines, start=1):
-        if not line.startswith(b"["):
-            rows.append(line)
-            where.append(position)
-            continue
-        try:
-            _note_line(line, position, source, state)
-        except READING_ERRORS as error:
-            yield refusal_of(error).at(position, line)
+    refused: list[Refused] = []
     fields = source.option("fields", "")
-    for row in read_rows(rows, source.option("delimiter", "|"), fields.split(",") if fields else None):
+    accounting = _accounting(lines, source, state, refused)
+    for row in read_numbered(
+        accounting, source.option("delimiter", "|"), fields.split(",") if fields else None
+    ):
         if isinstance(row, Refused):
-            yield Refused(where[row.position - 1], row.record, row.reason, row.detail)
+            yield row
             continue
         try:
             _note_run(row, source, state)
         except READING_ERRORS as error:
-            yield refusal_of(error).at(where[row.position - 1], row.raw)
+            yield refusal_of(error).at(row.position, row.raw)
+    yield from refused
+
+
+def _accounting(
+    lines: Iterable[bytes], source: SourceConfig, state: State, refused: list[Refused]
+) -> Iterator[tuple[int, bytes]]:
+    """The numbered lines that are not the log's; the log's own are noted on the way."""
+    for position, line in enumerate(lines, start=1):
+        if not line.startswith(b"["):
+            yield position, line
+            continue
+        try:
+            _note_line(line, position, source, state)
+        except READING_ERRORS as error:
+            refused.append(refusal_of(error).at(position, line))
 
 
 def _note_line(line: bytes, position: int, source: SourceConfig, state: State) -> None:
@@ -159,6 +167,9 @@ def _note_run(row: Row, source: SourceConfig, state: State) -> None:
     milli = metered_milli(run.allocated, source, pool)
     if milli:
         data = preemption_data(run, source, pool, milli) if run.end_ms is not None else None
+        keys = state["runs_of"].setdefault(run.job, [])
+        if run.key not in keys:
+            keys.append(run.key)
         state["runs"][run.key] = {
             "job": run.job,
             "start": run.start_ms,
@@ -209,8 +220,9 @@ def _tell(
 def _run_of(seen: dict[str, Any], state: State) -> str | None:
     """The run the line speaks of: JobIDs come back, so by time. A run that was preempted is a better match."""
     found = []
-    for key, run in state["runs"].items():
-        if run["job"] != seen["victim"] or run["start"] > seen["ms"] + 1000:
+    for key in state["runs_of"].get(seen["victim"], []):
+        run = state["runs"].get(key)
+        if run is None or run["start"] > seen["ms"] + 1000:
             continue
         if seen["form"] == "suspended":
             if run["end"] is None or run["end"] >= seen["ms"]:

@@ -29,6 +29,9 @@ from ingest.core.adapters.kubernetes import (
 )
 from ingest.core.adapters.pods import new_only
 
+ROOT = "root"
+"""The queue above all others: its allocation is theirs."""
+
 
 def queue_quota(watched: Watched, source: SourceConfig) -> Iterator[Event]:
     """`limit` is the hard cap (`capability`), or the reclaimable share (`deserved`) where there is no cap.
@@ -40,7 +43,7 @@ def queue_quota(watched: Watched, source: SourceConfig) -> Iterator[Event]:
     spec, status = mapping(watched.obj, "spec"), mapping(watched.obj, "status")
     cap = mapping(spec, "capability")
     limits = cap if _speaks_of_gpus(cap, source) else mapping(spec, "deserved")
-    if not _speaks_of_gpus(limits, source):
+    if not _speaks_of_gpus(limits, source) or name == ROOT:
         return
     pool = source.pool_for(name)
     moment = written_ms(watched)

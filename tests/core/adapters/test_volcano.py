@@ -174,6 +174,7 @@ def test_queue_quota_is_in_whole_units() -> None:
     del queue["spec"]["capability"]["nvidia.com/gpu"]
     (quota,) = events_of(run("volcano", [queue]), "quota")
     assert quota["data"]["limit"] == 16
+    assert run("volcano", [{**queue, "metadata": {**queue["metadata"], "name": "root"}}]) == []
     del queue["metadata"]["managedFields"]
     assert [r.reason for r in refused_of(run("volcano", [queue]))] == ["no_instant"]
 
