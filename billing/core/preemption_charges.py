@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from billing.core.preemption import Measures
 from billing.core.preemption_merge import Key, Preemption
@@ -18,6 +19,8 @@ from ledger.core.units import GPU_US_PER_GPU_HOUR, round_half_even
 PLATFORM = "platform"
 LOST = "lost"
 RECOMPUTE = "recompute"
+Price = int | Fraction | None
+"""Micro units per GPU-hour; derived prices of cost recovery are fractions, a missing one is None."""
 CAUSES_OF_PLATFORM = frozenset({"capacity_lost", "maintenance"})
 BEYOND = ("on_demand", "borrowed", "excess")
 
@@ -141,8 +144,8 @@ def charges(
     payer: str | None,
     policy: PreemptionPolicy,
     standing: Standing,
-    lost_prices: Mapping[str, int | None],
-    recompute_prices: Mapping[str, int | None],
+    lost_prices: Mapping[str, Price],
+    recompute_prices: Mapping[str, Price],
 ) -> list[Charge]:
     """What moves from the share's account to the payer, per measure; nothing where the victim pays itself.
 
@@ -184,15 +187,15 @@ def charged_parts(gpu_us: int, share: Share, policy: PreemptionPolicy, standing:
     return {category: part for category, part in parts.items() if part}
 
 
-def price_parts(parts: Mapping[str, int], prices: Mapping[str, int | None]) -> int | None:
+def price_parts(parts: Mapping[str, int], prices: Mapping[str, Price]) -> int | None:
     """Sum of gpu_us x price, rounded half-even once; None where a price that is needed is missing."""
-    product = 0
+    product = Fraction(0)
     for category, gpu_us in parts.items():
         price = prices.get(category)
         if price is None:
             return None
         product += gpu_us * price
-    return round_half_even(product, GPU_US_PER_GPU_HOUR)
+    return round_half_even(product.numerator, product.denominator * GPU_US_PER_GPU_HOUR)
 
 
 def delay_credit_micro(

@@ -72,9 +72,9 @@ def preemptors_inside_reservation(taken: Sequence[Taken], standings: Mapping[Key
     inside = set()
     for one in sorted(taken, key=lambda one: one.preemption.order):
         preemption = one.preemption
-        if preemption.preemptor is None or preemption.queued_only or preemption.key not in standings:
+        if preemption.preemptor is None or preemption.queued_only:
             continue
-        standing = standings[preemption.key]
+        standing = standings.get(preemption.key, NOTHING_HELD)
         before = earlier.setdefault((preemption.preemptor, preemption.pool), [])
         coming = sum(
             other.preemption.milli_gpus for other in before if other.still_held_at(preemption.decided_at_ms)

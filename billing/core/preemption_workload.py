@@ -79,3 +79,49 @@ def victim_holding(history: Sequence[Holding], pool: str, attempt: int | None, a
         return next((holding for holding in here if holding.attempt == attempt), None)
     held = [holding for holding in here if holding.just_before(at_ms) > 0]
     return max(held, key=lambda holding: holding.attempt, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class OccupancyFact:
+    """What one event says an attempt holds from an instant on. ref: (source, id)."""
+
+    pool: str
+    attempt: int
+    starts_ms: int
+    milli_gpus: int
+    ref: tuple[str, str]
+    serving: bool = False
+    checkpoint_ms: int | None = None
+
+
+def holdings(facts: Iterable[OccupancyFact]) -> tuple[Holding, ...]:
+    """The facts of one workload as step functions (domain.md section 3).
+
+    Of several facts of one attempt and instant the greatest (source, id) holds; in one pool a higher attempt ends
+    lower ones at its start, and what those say later is void.
+    """
+    of_pool: dict[str, dict[int, dict[int, OccupancyFact]]] = {}
+    for fact in sorted(facts, key=lambda fact: fact.ref):
+        of_pool.setdefault(fact.pool, {}).setdefault(fact.attempt, {})[fact.starts_ms] = fact
+    return tuple(holding for pool in sorted(of_pool) for holding in _holdings_of_pool(pool, of_pool[pool]))
+
+
+def _holdings_of_pool(pool: str, attempts: dict[int, dict[int, OccupancyFact]]) -> Iterable[Holding]:
+    ended_ms: int | None = None
+    for attempt in sorted(attempts, reverse=True):
+        facts = [
+            fact for at_ms, fact in sorted(attempts[attempt].items()) if ended_ms is None or at_ms < ended_ms
+        ]
+        if facts:
+            steps = [(fact.starts_ms, fact.milli_gpus) for fact in facts]
+            if ended_ms is not None and steps[-1][1] > 0:
+                steps.append((ended_ms, 0))
+            yield Holding(
+                pool,
+                attempt,
+                tuple(steps),
+                serving=facts[-1].serving,
+                checkpoints_ms=tuple(fact.checkpoint_ms for fact in facts if fact.checkpoint_ms is not None),
+            )
+        first_ms = min(attempts[attempt])
+        ended_ms = first_ms if ended_ms is None else min(ended_ms, first_ms)

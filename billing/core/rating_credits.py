@@ -15,16 +15,19 @@ from billing.core.rating_lines import GPU_US, Line, Quantity
 from billing.core.rating_prices import PriceBook
 from ledger.core.units import GPU_US_PER_GPU_HOUR, round_half_even
 
-Place = tuple[str, int]
-"""(pool, version_from_ms)"""
+Lender = tuple[str, int, str]
+"""(pool, start of a stretch of constant prices, holder): what a borrower pays depends on nothing finer."""
 
 
 @dataclass(frozen=True, slots=True)
 class LentPair:
-    """GPU time that `borrower` ran on the idle reservation of `lender` (holder slugs), in one version of the terms."""
+    """GPU time that `borrower` ran on the idle reservation of `lender` (holder slugs), at one version of the prices.
+
+    at_ms: any instant of that version.
+    """
 
     pool: str
-    version_from_ms: int
+    at_ms: int
     lender: str
     borrower: str
     gpu_us: int
@@ -40,28 +43,35 @@ def lend_credits(
 
     credit_share_at: instant -> the policy's fixed share of the reserved rate, or None for what the borrowers paid.
     """
+    lent: defaultdict[Lender, int] = defaultdict(int)
+    for quantity in quantities:
+        if quantity.category == "lent":
+            lent[_lender(quantity, prices)] += quantity.gpu_us
     paid = _paid_by_borrowers(quantities, pairs, prices)
     lines = []
     for quantity in quantities:
         if quantity.category == "lent" and quantity.gpu_us:
+            lender = _lender(quantity, prices)
+            per_gpu_us = paid.get(lender, Fraction(0)) / lent[lender]
             share = credit_share_at(quantity.version_from_ms)
-            lines.append(_credit_line(quantity, share, paid, prices))
+            lines.append(_credit_line(quantity, share, per_gpu_us, prices))
     return [line for line in lines if line.amount_micro != 0]
 
 
+def _lender(quantity: Quantity, prices: PriceBook) -> Lender:
+    return (quantity.pool, prices.stretch_ms(quantity.version_from_ms), quantity.holder)
+
+
 def _credit_line(
-    quantity: Quantity, share: Fraction | None, paid: dict[tuple[Place, str], Fraction], prices: PriceBook
+    quantity: Quantity, share: Fraction | None, paid_per_hour: Fraction, prices: PriceBook
 ) -> Line:
-    place = (quantity.pool, quantity.version_from_ms)
+    """paid_per_hour: what its borrowers paid per GPU-hour, on average."""
     reserved = prices.price(quantity.pool, "lent", quantity.service_class, quantity.version_from_ms)
     amount = None
     if reserved is not None:
         in_full, by_policy = quantity.waiting_gpu_us, quantity.gpu_us - quantity.waiting_gpu_us
-        if share is None:
-            earned = paid.get((place, quantity.holder), Fraction(0)) * by_policy / quantity.gpu_us
-        else:
-            earned = share * reserved * by_policy
-        credit = reserved * in_full + earned
+        rate = paid_per_hour if share is None else share * reserved
+        credit = reserved * in_full + rate * by_policy
         amount = -round_half_even(credit.numerator, credit.denominator * GPU_US_PER_GPU_HOUR)
     return Line(
         account=quantity.account,
@@ -80,25 +90,26 @@ def _credit_line(
 
 def _paid_by_borrowers(
     quantities: Sequence[Quantity], pairs: Iterable[LentPair], prices: PriceBook
-) -> dict[tuple[Place, str], Fraction]:
-    """(place, lender) -> sum of gpu_us x what its borrowers paid per GPU-hour, each at most the reserved rate.
+) -> dict[Lender, Fraction]:
+    """lender -> sum of gpu_us x what its borrowers paid per GPU-hour, each at most the reserved rate.
 
     A borrower's classes may cost differently; its lenders all get its average.
     """
-    products: defaultdict[tuple[Place, str], int] = defaultdict(int)
-    borrowed: defaultdict[tuple[Place, str], int] = defaultdict(int)
+    products: defaultdict[Lender, int] = defaultdict(int)
+    borrowed: defaultdict[Lender, int] = defaultdict(int)
     for quantity in quantities:
         if quantity.category == "borrowed" and quantity.gpu_us:
             at = quantity.version_from_ms
             price = prices.price(quantity.pool, "borrowed", quantity.service_class, at) or 0
             reserved = prices.price(quantity.pool, "lent", "", at) or 0
-            name = ((quantity.pool, at), quantity.holder)
-            products[name] += quantity.gpu_us * min(price, reserved)
-            borrowed[name] += quantity.gpu_us
-    earned: defaultdict[tuple[Place, str], Fraction] = defaultdict(Fraction)
+            products[_lender(quantity, prices)] += quantity.gpu_us * min(price, reserved)
+            borrowed[_lender(quantity, prices)] += quantity.gpu_us
+    earned: defaultdict[Lender, Fraction] = defaultdict(Fraction)
     for pair in pairs:
-        place = (pair.pool, pair.version_from_ms)
-        total = borrowed.get((place, pair.borrower), 0)
-        if total:
-            earned[place, pair.lender] += Fraction(products[place, pair.borrower] * pair.gpu_us, total)
+        stretch_ms = prices.stretch_ms(pair.at_ms)
+        borrower = (pair.pool, stretch_ms, pair.borrower)
+        if borrowed.get(borrower):
+            earned[pair.pool, stretch_ms, pair.lender] += Fraction(
+                products[borrower] * pair.gpu_us, borrowed[borrower]
+            )
     return dict(earned)

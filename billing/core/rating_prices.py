@@ -56,6 +56,15 @@ class PriceBook:
         ended = card is not None and card.ended_ms is not None and card.ended_ms <= instant_ms
         return None if ended else card
 
+    def stretch_ms(self, instant_ms: int) -> int:
+        """Start of the stretch of constant prices that holds the instant; the same for all instants of it."""
+        cuts = [cut for card in self.cards for cut in (card.valid_from_ms, card.ended_ms) if cut is not None]
+        return max((cut for cut in cuts if cut <= instant_ms), default=-1)
+
+    def card_or_empty(self, instant_ms: int) -> RateCard:
+        """The card in force, or one without any price."""
+        return self.card_at(instant_ms) or RateCard(instant_ms)
+
     def price(self, pool: str, category: str, service_class: str, instant_ms: int) -> int | None:
         card = self.card_at(instant_ms)
         return None if card is None else card.price(pool, self.gpu_models[pool], category, service_class)

@@ -97,6 +97,7 @@ def test_the_latest_version_is_in_force_until_it_ends() -> None:
     assert book.card_at(99) is CARD
     assert book.card_at(100) is book.cards[1]
     assert book.card_at(200) is None
+    assert [book.stretch_ms(at) for at in (-1, 0, 99, 100, 199, 200)] == [-1, 0, 0, 100, 100, 200]
 
 
 # Lines
@@ -216,6 +217,19 @@ def test_what_was_lent_while_ones_own_work_waited_is_credited_in_full() -> None:
     waited = [replace(LENT[0], waiting_gpu_us=5 * GPU_HOUR), LENT[1]]
     # 5 at 2.00, 15 at the borrowed 1.20.
     assert credit(TERMS, waited) == -(10_000_000 + 18_000_000)
+
+
+def test_terms_that_change_while_prices_do_not_leave_the_credit_alone() -> None:
+    # The same 20 GPU-hours in two versions of the policy, in one stretch of prices: 5 and 15, both at 1.20.
+    later = MAY + 1
+    lent = [quantity("lent", 5), quantity("lent", 15, version_from_ms=later)]
+    borrowed = [
+        quantity("borrowed", hours, account="tenant:gamma", holder="gamma", version_from_ms=at)
+        for hours, at in ((5, MAY), (15, later))
+    ]
+    lines = rate_gpu_time([*lent, *borrowed], {}, PAIR, TERMS)
+    credits = [line.amount_micro for line in lines if line.category == "lend_credit"]
+    assert credits == [-6_000_000, -18_000_000]
 
 
 # Unreserved idle

@@ -1,0 +1,107 @@
+"""The target of a month: every line of every account, from its slots and terms (domain.md section 8)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from billing.core.contracts import TokenUse, conversion_lines, token_lines
+from billing.core.cost_recovery import cost_difference_lines, distribute_cost
+from billing.core.line_text import description
+from billing.core.rating import rate_gpu_time
+from billing.core.rating_lines import Line, RatingFinding, missing_prices
+from billing.models import BillingFinding, MonthLine
+from billing.selectors.accounts import Accounts
+from billing.selectors.quantities import gpu_quantities, lent_pairs, pool_costs, pool_quantities, token_use
+from billing.selectors.terms import MonthTerms
+from billing.services.preemption_lines import preemption_lines
+from billing.services.preemption_prices import PreemptionPrices
+from ledger.core.periods import Span, to_datetime
+from ledger.models import Ledger, Period, Pool
+
+_BATCH = 2000
+RATING_CODES = ("price_missing",)
+
+
+def rate_month(ledger: Ledger, terms: MonthTerms, span: Span, accounts: Accounts) -> list[Line]:
+    """All lines of a month up to the end of `span`, in order of account and key. Reads, writes nothing."""
+    quantities = gpu_quantities(terms, span, accounts)
+    idle, capacity = pool_quantities(terms, span)
+    costs = pool_costs(capacity, terms.costs)
+    if ledger.mode == "cost_recovery":
+        lines = distribute_cost(costs, quantities, idle, terms.rating)
+    else:
+        lines = rate_gpu_time(quantities, idle, lent_pairs(terms, span), terms.rating)
+        lines += cost_difference_lines(costs, lines)
+    lines += _token_lines(terms, span)
+    lines += preemption_lines(terms, span, accounts, PreemptionPrices.load(ledger))
+    return sorted(lines, key=lambda line: (line.account, line.key))
+
+
+def _token_lines(terms: MonthTerms, span: Span) -> list[Line]:
+    """Lines of tenants with a token contract, and the conversion account's."""
+    if not terms.token_contracts:
+        return []
+    use_of: defaultdict[str, list[TokenUse]] = defaultdict(list)
+    for one in token_use(terms, span):
+        use_of[one.account].append(one)
+    book = terms.rating.prices
+    lines = []
+    for account, contract in sorted(terms.token_contracts.items()):
+        use = use_of[account]
+        cards = {at: book.card_or_empty(at) for at in {span.start_ms, *(one.version_from_ms for one in use)}}
+        of_tenant = token_lines(contract, use, cards)
+        lines += of_tenant + conversion_lines(of_tenant)
+    return lines
+
+
+def store_lines(period: Period, lines: Sequence[Line], accounts: Accounts) -> None:
+    """Replace the month's lines and the findings of its rating."""
+    pools = {pool.slug: pool for pool in Pool.objects.all()}
+    MonthLine.objects.filter(period=period).delete()
+    rows = (_row(period, line, accounts, pools) for line in lines)
+    MonthLine.objects.bulk_create(rows, batch_size=_BATCH)
+    BillingFinding.objects.filter(month=period.month, code__in=RATING_CODES).delete()
+    BillingFinding.objects.bulk_create(
+        _finding(period, found, pools) for found in missing_prices(list(lines))
+    )
+
+
+def _row(period: Period, line: Line, accounts: Accounts, pools: dict[str, Pool]) -> MonthLine:
+    pool = pools.get(line.pool)
+    return MonthLine(
+        period=period,
+        account_id=accounts.ids[line.account],
+        key=line.key,
+        kind=line.kind,
+        pool=line.pool,
+        cluster=pool.cluster if pool else "",
+        gpu_model=pool.gpu_model if pool else "",
+        service=line.service,
+        model=line.model,
+        service_class=line.service_class,
+        purpose=line.purpose,
+        category=line.category,
+        service_idle=line.service_idle,
+        version_from=to_datetime(line.version_from_ms),
+        quantity=line.quantity,
+        unit=line.unit,
+        unit_price_micro=line.unit_price_micro,
+        amount_micro=line.amount_micro,
+        full_amount_micro=line.full_amount_micro,
+        counter_account_id=accounts.ids.get(line.counter_account),
+        concerns_id=line.concerns_month or None,
+        description=line.description or description(line),
+        preemptions=list(line.preemptions),
+    )
+
+
+def _finding(period: Period, found: RatingFinding, pools: dict[str, Pool]) -> BillingFinding:
+    return BillingFinding(
+        code=found.code,
+        month=period.month,
+        pool=pools.get(found.pool),
+        subject=f"{found.account} {found.subject}",
+        quantity=found.quantity,
+        detail={"account": found.account, "category": found.subject},
+    )

@@ -1,0 +1,93 @@
+"""A month's quantities from its slots, summed in the database. Static statements with bound parameters."""
+
+# GPU time of [%(from)s, %(to)s) per pool, holder, account, class, purpose and version of the terms. The stretches of
+# the versions come as parallel arrays. Reads every slot row of the month once; leans on allocation_when.
+QUANTITIES = """
+WITH version AS (
+    SELECT * FROM unnest(%(pools)s::bigint[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
+        AS v(pool_id, version_from, version_to)
+)
+SELECT pool.slug, holder.slug, holder.kind, a.account_id, a.service_class, a.purpose, a.service_idle,
+       version.version_from,
+       sum(reserved_used_gpu_us)::numeric, sum(on_demand_gpu_us)::numeric, sum(borrowed_gpu_us)::numeric,
+       sum(excess_gpu_us)::numeric, sum(lent_gpu_us)::numeric, sum(reserved_idle_gpu_us)::numeric,
+       sum(undelivered_gpu_us)::numeric, sum(oversold_gpu_us)::numeric, sum(lent_waiting_gpu_us)::numeric
+FROM billing_allocation a
+JOIN version ON version.pool_id = a.pool_id
+    AND a.starts_at >= version.version_from AND a.starts_at < version.version_to
+JOIN ledger_pool pool ON pool.id = a.pool_id
+JOIN ledger_holder holder ON holder.id = a.holder_id
+WHERE a.starts_at >= %(from)s AND a.starts_at < %(to)s
+GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
+ORDER BY 1, 2, 4, 5, 6, 7, 8
+"""
+
+# What nobody held, and the capacity, by version. Leans on pool_slot_when.
+POOL_QUANTITIES = """
+WITH version AS (
+    SELECT * FROM unnest(%(pools)s::bigint[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
+        AS v(pool_id, version_from, version_to)
+)
+SELECT pool.slug, version.version_from, sum(unreserved_idle_gpu_us)::numeric, sum(capacity_gpu_us)::numeric
+FROM billing_poolslot s
+JOIN version ON version.pool_id = s.pool_id
+    AND s.starts_at >= version.version_from AND s.starts_at < version.version_to
+JOIN ledger_pool pool ON pool.id = s.pool_id
+WHERE s.starts_at >= %(from)s AND s.starts_at < %(to)s
+GROUP BY 1, 2
+ORDER BY 1, 2
+"""
+
+# Who lent to whom, by version of the rate card: rows are cut by the day and at prices. Leans on lending_when.
+LENDING = """
+WITH version AS (
+    SELECT * FROM unnest(%(starts)s::timestamptz[], %(ends)s::timestamptz[]) AS v(version_from, version_to)
+)
+SELECT pool.slug, version.version_from, lender.slug, borrower.slug, sum(gpu_us)::numeric
+FROM billing_lendingday l
+JOIN version ON l.starts_at >= version.version_from AND l.starts_at < version.version_to
+JOIN ledger_pool pool ON pool.id = l.pool_id
+JOIN ledger_holder lender ON lender.id = l.lender_id
+JOIN ledger_holder borrower ON borrower.id = l.borrower_id
+WHERE l.starts_at >= %(from)s AND l.starts_at < %(to)s
+GROUP BY 1, 2, 3, 4
+ORDER BY 1, 2, 3, 4
+"""
+
+# Tokens that shared services gave each tenant, by model and version of the rate card. A tenant is whom the mapping
+# says at that hour. Leans on usage_hour_when; never touches single requests.
+SERVICE_TOKENS = """
+WITH version AS (
+    SELECT * FROM unnest(%(starts)s::timestamptz[], %(ends)s::timestamptz[]) AS v(version_from, version_to)
+)
+SELECT coalesce(slug_holder.slug, mapped_holder.slug) AS tenant, model.name, version.version_from,
+       sum(input_tokens)::numeric, sum(cached_input_tokens)::numeric, sum(output_tokens)::numeric,
+       sum(reasoning_tokens)::numeric
+FROM ledger_usagehour hour
+JOIN version ON hour.hour >= version.version_from AND hour.hour < version.version_to
+JOIN ledger_modelname model ON model.id = hour.model_id
+JOIN ledger_identity identity ON identity.id = hour.identity_id
+LEFT JOIN ledger_holder slug_holder ON identity.kind = 'tenant' AND slug_holder.slug = identity.value
+LEFT JOIN ledger_identitymapping mapping ON mapping.identity_id = identity.id AND mapping.validity @> hour.hour
+LEFT JOIN ledger_holder mapped_holder ON mapped_holder.id = mapping.tenant_id
+WHERE hour.service_id IS NOT NULL AND hour.hour >= %(from)s AND hour.hour < %(to)s
+  AND coalesce(slug_holder.slug, mapped_holder.slug) IS NOT NULL
+GROUP BY 1, 2, 3
+ORDER BY 1, 2, 3
+"""
+
+# What stands posted that concerns a month, per key, unit and direction. Leans on the index of concerns_id.
+POSTED = """
+SELECT target_key, unit, debit_id, credit_id, sum(quantity)::numeric, count(*)
+FROM ledger_transfer
+WHERE concerns_id = %(month)s
+GROUP BY 1, 2, 3, 4
+"""
+
+# Capacity and what weighs in cost recovery (capacity plus what was held beyond it), per pool. Leans on pool_slot_when.
+WEIGHED = """
+SELECT pool.slug, sum(capacity_gpu_us + over_reserved_gpu_us)::numeric
+FROM billing_poolslot s JOIN ledger_pool pool ON pool.id = s.pool_id
+WHERE s.starts_at >= %(from)s AND s.starts_at < %(to)s
+GROUP BY 1
+"""

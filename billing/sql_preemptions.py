@@ -1,0 +1,126 @@
+"""Set-based reads behind the preemption records. Static statements with bound parameters."""
+
+# Which preemptions have to be measured again: those decided in [%(from)s, %(to)s) whose pool (or another pool of the
+# same GPU model) is dirty anywhere between admission and the end of their waiting, those that still wait, and those
+# without a record. Leans on preemption_report_when and preemption_key.
+STALE = """
+SELECT DISTINCT report.cluster, report.preemption
+FROM ledger_preemptionreport report
+JOIN ledger_pool pool ON pool.id = report.pool_id
+LEFT JOIN billing_preemptionrecord record
+    ON record.cluster = report.cluster AND record.preemption = report.preemption
+WHERE report.decided_at < %(to)s AND report.event_id <> ALL(%(void)s) AND (
+    record.id IS NULL
+    OR (record.waits_until IS NULL AND record.disposition NOT IN ('stopped', 'drained') AND NOT record.queued_only)
+    OR (greatest(record.decided_at, record.waits_until, record.resumed_at) >= %(from)s AND EXISTS (
+        SELECT 1 FROM ledger_dirtyspan dirty JOIN ledger_pool other ON other.id = dirty.pool_id
+        WHERE (other.cluster = record.cluster OR other.gpu_model = pool.gpu_model)
+          AND dirty.span && tstzrange(
+              least(record.admitted_at, record.decided_at),
+              greatest(record.decided_at, record.waits_until, record.resumed_at, record.released_at), '[]')))
+)
+UNION
+SELECT record.cluster, record.preemption FROM billing_preemptionrecord record
+WHERE record.decided_at < %(to)s AND NOT EXISTS (
+    SELECT 1 FROM ledger_preemptionreport report
+    WHERE report.cluster = record.cluster AND report.preemption = record.preemption
+      AND report.event_id <> ALL(%(void)s))
+"""
+
+# Everything that was reported of the asked-for preemptions. Leans on preemption_report_key.
+REPORTS = """
+WITH wanted AS (SELECT * FROM unnest(%(clusters)s::text[], %(preemptions)s::text[]) AS w(cluster, preemption))
+SELECT source.uri, event.event_id, report.cluster, report.preemption, report.decided_at, pool.slug,
+       report.milli_gpus, report.cause, report.victim_identity_id, report.victim_workload, report.victim_request,
+       report.victim_attempt, report.preemptor_identity_id, report.preemptor_workload, report.preemptor_source,
+       report.confidence_ppm, report.admitted_at, report.released_at, report.disposition, report.degrade_trigger,
+       report.lost_gpu_us, report.requests_in_flight, report.requests_voided, report.output_tokens_lost,
+       report.context_tokens, report.cached_prefix_tokens, report.queued_only
+FROM wanted
+JOIN ledger_preemptionreport report USING (cluster, preemption)
+JOIN ledger_event event ON event.id = report.event_id
+JOIN ledger_source source ON source.id = event.source_id
+JOIN ledger_pool pool ON pool.id = report.pool_id
+WHERE report.event_id <> ALL(%(void)s)
+"""
+
+RESUMES = """
+WITH wanted AS (SELECT * FROM unnest(%(clusters)s::text[], %(preemptions)s::text[]) AS w(cluster, preemption))
+SELECT source.uri, event.event_id, resume.cluster, resume.preemption, resume.resumed_at, pool.slug,
+       resume.workload, resume.attempt, resume.recompute_gpu_us, resume.recompute_prefill_tokens
+FROM wanted
+JOIN ledger_resumereport resume USING (cluster, preemption)
+JOIN ledger_event event ON event.id = resume.event_id
+JOIN ledger_source source ON source.id = event.source_id
+JOIN ledger_pool pool ON pool.id = resume.pool_id
+WHERE resume.event_id <> ALL(%(void)s)
+"""
+
+# All occupancy of the workloads, in every pool of their cluster; leans on level_of_workload.
+OCCUPANCY = """
+WITH wanted AS (SELECT DISTINCT * FROM unnest(%(clusters)s::text[], %(workloads)s::text[]) AS w(cluster, workload))
+SELECT wanted.cluster, wanted.workload, pool.slug, level.attempt, level.starts_at, level.milli_gpus,
+       level.workload_kind, level.last_checkpoint_at, source.uri, event.event_id
+FROM wanted
+JOIN ledger_level level ON level.subject = wanted.workload COLLATE "C" AND level.kind = 3
+JOIN ledger_pool pool ON pool.id = level.pool_id AND pool.cluster = wanted.cluster
+JOIN ledger_event event ON event.id = level.event_id
+JOIN ledger_source source ON source.id = event.source_id
+WHERE level.event_id <> ALL(%(void)s)
+"""
+
+# Requests of a victim that ended `preempted` while it was taken down, per identity; leans on the partial index
+# request_voided, so that it reads those rows only.
+VOIDED = """
+WITH victim AS (
+    SELECT * FROM unnest(%(numbers)s::int[], %(clusters)s::text[], %(workloads)s::text[],
+                         %(starts)s::timestamptz[], %(ends)s::timestamptz[])
+        AS v(number, cluster, workload, starts_at, ends_at)
+)
+SELECT victim.number, request.identity_id, sum(request.requests)::bigint, sum(request.gpu_us)::numeric,
+       sum(request.requests) FILTER (WHERE request.gpu_us IS NULL) IS NOT NULL AS lacks, max(model.name)
+FROM victim
+JOIN ledger_request request ON request.workload = victim.workload AND request.outcome = 5
+    AND request.ends_at >= victim.starts_at AND request.ends_at <= victim.ends_at
+    AND request.day >= (victim.starts_at AT TIME ZONE 'UTC')::date
+    AND request.day <= (victim.ends_at AT TIME ZONE 'UTC')::date
+JOIN ledger_pool pool ON pool.id = request.pool_id AND pool.cluster = victim.cluster
+JOIN ledger_modelname model ON model.id = request.model_id
+GROUP BY 1, 2
+"""
+
+# Demand that waits to start, from long enough before to see when a shortage began; leans on level_of_subject.
+PENDING = """
+SELECT subject, starts_at, milli_gpus FROM ledger_level
+WHERE pool_id = %(pool)s AND kind = 4 AND starts_at < %(to)s AND event_id <> ALL(%(void)s)
+ORDER BY starts_at
+"""
+
+# Capacity that was announced before it changed: planned. Leans on level_sweep.
+ANNOUNCED = """
+SELECT level.starts_at, booking.booked_at FROM ledger_level level
+JOIN ledger_event event ON event.id = level.event_id
+JOIN ledger_booking booking ON booking.id = event.booking_id
+WHERE level.pool_id = %(pool)s AND level.kind = 1 AND level.starts_at >= %(from)s AND level.starts_at < %(to)s
+  AND booking.booked_at < level.starts_at AND level.event_id <> ALL(%(void)s)
+ORDER BY level.starts_at
+"""
+
+# The GPU time each account had of a service in the slot of an instant: how a preemption without voided requests is
+# shared out. Leans on the primary key of the slots.
+SLOT_SHARES = """
+WITH asked AS (
+    SELECT * FROM unnest(%(pools)s::bigint[], %(holders)s::bigint[], %(instants)s::timestamptz[])
+        AS a(pool_id, holder_id, instant)
+)
+SELECT asked.pool_id, asked.holder_id, asked.instant, a.account_id,
+       sum(a.reserved_used_gpu_us + a.on_demand_gpu_us + a.borrowed_gpu_us + a.excess_gpu_us)::numeric
+FROM asked
+JOIN LATERAL (
+    SELECT starts_at FROM billing_poolslot slot
+    WHERE slot.pool_id = asked.pool_id AND slot.starts_at <= asked.instant ORDER BY starts_at DESC LIMIT 1
+) slot ON true
+JOIN billing_allocation a
+    ON a.pool_id = asked.pool_id AND a.starts_at = slot.starts_at AND a.holder_id = asked.holder_id
+GROUP BY 1, 2, 3, 4
+"""
