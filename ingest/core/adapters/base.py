@@ -265,10 +265,9 @@ def rfc3339(time_ms: int) -> str:
     """Epoch milliseconds -> RFC 3339 in UTC; the fraction only where there is one."""
     seconds, millis = divmod(time_ms, 1000)
     try:
-        text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+        text = (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
     except OverflowError as error:
         raise Refusal("bad_time", f"{time_ms} ms since the epoch is outside the calendar") from error
-    text = text.rjust(19, "0")
     return f"{text}.{millis:03d}Z" if millis else f"{text}Z"
 
 

@@ -28,6 +28,7 @@ from ingest.core.adapters.gpu_resources import is_gpu_resource, pod_milli, unsan
 from ingest.core.adapters.ksm_totals import capacity_events, not_negative, note_total, quota_events
 from ingest.core.adapters.kubernetes import holder, service_class
 from ingest.core.adapters.prometheus import Sample, read_scrapes
+from ingest.core.adapters.queue_metrics import note_queue, queue_quota_events
 
 Entry = dict[str, Any]
 
@@ -39,7 +40,7 @@ _CAUSE_OF_REASON = {"PreemptionByScheduler": "priority", "DeletionByTaintManager
 
 
 def new_state() -> State:
-    return {"pods": {}, "nodes": {}, "quotas": {}, "told": {}}
+    return {"pods": {}, "nodes": {}, "quotas": {}, "queues": {}, "told": {}}
 
 
 def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
@@ -62,6 +63,7 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
     yield from _pods(source, kept)
     yield from capacity_events(kept, source)
     yield from quota_events(kept, source)
+    yield from queue_quota_events(kept, source)
 
 
 def label(labels: dict[str, str], name: str) -> str:
@@ -71,7 +73,7 @@ def label(labels: dict[str, str], name: str) -> str:
 
 def _note(sample: Sample, source: SourceConfig, state: State) -> bool:
     """Whether the sample is one that this source reads."""
-    if note_total(sample, source, state, label):
+    if note_total(sample, source, state, label) or note_queue(sample, source, state):
         return True
     if not sample.name.startswith("kube_pod_"):
         return False

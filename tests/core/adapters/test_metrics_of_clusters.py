@@ -15,7 +15,7 @@ T0 = 1788264000  # 2026-09-01T12:00:00Z
 STEP = 60
 
 
-def series(name: str, values: list[Any], *, start: int = T0, **labels: str) -> Obj:
+def series(name: str, values: list[Any], /, *, start: int = T0, **labels: str) -> Obj:
     """One series of a range query; `None` leaves a sample out."""
     points = [[start + STEP * i, str(v)] for i, v in enumerate(values) if v is not None]
     return {"metric": {"__name__": name, **labels}, "values": points}
@@ -173,6 +173,51 @@ def test_capacity_of_ready_nodes() -> None:
         (at(3), 8),
     ]
     assert events_of(run("kube-state-metrics", nodes, options={"capacity": False})) == []
+
+
+def queue_facts(*records: Obj) -> list[tuple[str, str, Any, Any]]:
+    found = events_of(run("kube-state-metrics", records), "quota")
+    return [
+        (e["data"]["identity"]["kind"], e["data"]["identity"]["value"], e["data"]["limit"], e["data"]["used"])
+        for e in found
+    ]
+
+
+def test_volcano_scalar_gauges_are_in_thousandths() -> None:
+    labels = {"queue_name": "vision", "resource": "nvidia.com/gpu"}
+    used = series("volcano_queue_allocated_scalar_resources", [24000, 24000, 4000], **labels)
+    share = series("volcano_queue_deserved_scalar_resources", [16000] * 3, **labels)
+    cap = series("volcano_queue_capacity_scalar_resources", [None, None, 32000], **labels)
+    pods = series("volcano_queue_allocated_scalar_resources", [7, 7, 7], queue_name="vision", resource="pods")
+    assert queue_facts(used, share, cap, pods) == [
+        ("volcano_queue", "vision", 16, 24),
+        ("volcano_queue", "vision", 32, 4),
+    ]
+
+
+def test_kueue_gauges_of_the_leader_only() -> None:
+    labels = {"cohort": "org", "cluster_queue": "cq-b", "flavor": "h200", "resource": "nvidia.com/gpu"}
+    limit = series("kueue_cluster_queue_nominal_quota", [32], **labels)
+    used = series("kueue_cluster_queue_resource_reservation", [40], replica_role="leader", **labels)
+    stale = series("kueue_cluster_queue_resource_reservation", [99], replica_role="follower", **labels)
+    assert queue_facts(limit, used, stale) == [("kueue_cluster_queue", "cq-b", 32, 40)]
+
+
+def test_kai_and_koordinator_gauges() -> None:
+    kai = [
+        series(name, [value], queue_name="q-b")
+        for name, value in (("kai_queue_deserved_gpus", 8.5), ("queue_allocated_gpus", 12))
+    ]
+    assert queue_facts(*kai) == [("kai_queue", "q-b", "8.5", 12)]
+    labels = {"name": "vision", "resource": "nvidia.com/gpu", "tree": "t", "is_parent": "false"}
+    koordinator = [
+        series("scheduler_elastic_quota_spec", [32], field="max", **labels),
+        series("scheduler_elastic_quota_spec", [8], field="min", **labels),
+        series("scheduler_elastic_quota_status", [12], field="used", **labels),
+        series("scheduler_elastic_quota_status", [99], field="used", **{**labels, "is_parent": "true"}),
+        series("scheduler_elastic_quota_status", [14000], field="used", **{**labels, "resource": "cpu"}),
+    ]
+    assert queue_facts(*koordinator) == [("label:quota.scheduling.koordinator.sh/name", "vision", 32, 12)]
 
 
 def test_batches_with_state_say_what_one_batch_says() -> None:
