@@ -1,0 +1,122 @@
+"""One month's books, from facts to draft statements, in one transaction (domain.md section 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+from django.utils import timezone
+
+from billing.selectors.accounts import accounts
+from billing.selectors.terms import month_terms
+from billing.services.allocation import MonthClosed, compute_allocation
+from billing.services.posting import post_month
+from billing.services.preemption_prices import PreemptionPrices
+from billing.services.preemption_shares import share_preemptions
+from billing.services.preemptions import rebuild_preemptions
+from billing.services.rating import rate_month, store_lines
+from billing.services.statements import draft_statements
+from ledger.core.periods import Month, Span, to_datetime, to_ms
+from ledger.core.units import MS_PER_HOUR
+from ledger.locks import Lock, acquire
+from ledger.models import Ledger, Level, Period, PeriodState, Pool
+from ledger.services.masters import ensure_books
+
+__all__ = ["ComputedMonth", "MonthClosed", "compute_month", "months_to_compute"]
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ComputedMonth:
+    """What computing a month did; all zero where nothing had changed."""
+
+    month: Month
+    horizon: datetime
+    preemptions: int
+    pool_days: int
+    lines: int
+    transfers: int
+    statements: int
+
+
+def _silent(step: str) -> None:
+    """Nobody listens."""
+
+
+@transaction.atomic
+def compute_month(
+    month: Month, *, pool: Pool | None = None, horizon: datetime | None = None, say: Say = _silent
+) -> ComputedMonth:
+    """Bring a month's books up to date with the facts: preemptions, allocation, lines, transfers, drafts.
+
+    Doing it twice changes nothing. pool: allocate only this pool's dirty time; what follows from it is the whole
+    month's. horizon: compute up to here, the last whole hour by default.
+
+    Raises:
+        MonthClosed: the month is closed.
+    """
+    acquire(Lock.COMPUTE)
+    ledger = ensure_books()
+    period = _period(month, ledger)
+    horizon_ms = _horizon_ms(period, horizon)
+    span = Span(to_ms(period.starts_at), horizon_ms)
+    terms, books = month_terms(month, ledger.billing_time_zone), accounts()
+
+    say("preemptions")
+    rebuilt = rebuild_preemptions(span, horizon_ms, terms, books)
+    say("allocation")
+    computed = compute_allocation(month, pool, to_datetime(horizon_ms))
+    say("rating")
+    prices = PreemptionPrices.load(ledger)
+    share_preemptions(rebuilt, terms, books, prices)
+    lines = rate_month(ledger, terms, span, books)
+    store_lines(period, lines, books)
+    say("posting")
+    transfers = post_month(period, lines, books)
+    say("statements")
+    statements = draft_statements(ledger, period, to_datetime(horizon_ms), lines, timezone.now())
+    pool_days = sum(len(runs) for runs in computed.spans.values())
+    return ComputedMonth(
+        month, to_datetime(horizon_ms), len(rebuilt), pool_days, len(lines), transfers, statements
+    )
+
+
+def _period(month: Month, ledger: Ledger) -> Period:
+    span = month.span(ledger.billing_time_zone)
+    period, _ = Period.objects.get_or_create(
+        month=str(month),
+        defaults={"starts_at": to_datetime(span.start_ms), "ends_at": to_datetime(span.end_ms)},
+    )
+    if period.state == PeriodState.CLOSED:
+        raise MonthClosed(f"{month} is closed")
+    return period
+
+
+def _horizon_ms(period: Period, wanted: datetime | None) -> int:
+    """The last whole hour, inside the month, and never before where it already was."""
+    last_hour_ms = to_ms(wanted or timezone.now()) // MS_PER_HOUR * MS_PER_HOUR
+    stored_ms = to_ms(period.horizon_at or period.starts_at)
+    return min(max(last_hour_ms, stored_ms, to_ms(period.starts_at)), to_ms(period.ends_at))
+
+
+def months_to_compute(now: datetime) -> list[Month]:
+    """Every month that is not closed, from the first fact (or open period) to the running month, in order."""
+    ledger = ensure_books()
+    zone = ledger.billing_time_zone
+    closed = set(Period.objects.filter(state=PeriodState.CLOSED).values_list("month", flat=True))
+    first = Level.objects.order_by("starts_at").values_list("starts_at", flat=True).first()
+    starts = [Month.parse(month) for month in Period.objects.values_list("month", flat=True)]
+    if first is not None:
+        starts.append(Month.containing(to_ms(first), zone))
+    if not starts:
+        return []
+    month, last = min(starts), Month.containing(to_ms(now), zone)
+    found = []
+    while month <= last:
+        if str(month) not in closed:
+            found.append(month)
+        month = month.next()
+    return found

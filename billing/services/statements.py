@@ -1,0 +1,210 @@
+"""Draft statements: the bill of every tenant with an account, from the month's lines (domain.md sections 8, 10)."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from billing.core.canonical_json import canonical_sha256
+from billing.core.line_text import description
+from billing.core.rating_lines import GPU_US, Line, tenant_account
+from billing.core.statement import Bill, PrintedLine, bill
+from billing.models import Statement, StatementLine, StatementState
+from billing.selectors.allocations import RequeuedRow, requeued
+from billing.selectors.tokens import TokenRow, tokens
+from ledger.core.currency import minor_places
+from ledger.core.periods import Span, to_datetime, to_ms
+from ledger.models import Ledger, Period, Pool, Tenant
+
+# Fixed for ever: a statement keeps its id from the first draft on.
+NAMESPACE = uuid.UUID("5f2d9e5a-7c35-5a39-9d0a-0d0a64c2b6a1")
+_BATCH = 2000
+_OF_DRAFT = ["number", "currency", "total_micro", "total_minor", "totals", "content", "sha256", "computed_at"]
+
+
+def statement_id(month: str, tenant: str) -> uuid.UUID:
+    return uuid.uuid5(NAMESPACE, f"{month}\n{tenant}")
+
+
+@dataclass(frozen=True)
+class _Month:
+    """What all statements of a month share, read once."""
+
+    ledger: Ledger
+    period: Period
+    horizon: datetime
+    pools: Mapping[str, Pool]
+    requeued: Mapping[str, RequeuedRow]
+    tokens: Mapping[str, TokenRow]
+
+    @classmethod
+    def load(cls, ledger: Ledger, period: Period, horizon: datetime) -> _Month:
+        span = Span(to_ms(period.starts_at), to_ms(horizon))
+        used = tokens(span, ledger.billing_time_zone, by=("tenant",))
+        return cls(
+            ledger,
+            period,
+            horizon,
+            {pool.slug: pool for pool in Pool.objects.all()},
+            {row.tenant: row for row in requeued(span, horizon)},
+            {row.dimensions["tenant"]: row for row in used},
+        )
+
+
+def draft_statements(
+    ledger: Ledger, period: Period, horizon: datetime, lines: Sequence[Line], now: datetime
+) -> int:
+    """Bring the drafts of a month up to date; returns how many changed. Issued statements are never touched."""
+    month = _Month.load(ledger, period, horizon)
+    of_account: defaultdict[str, list[Line]] = defaultdict(list)
+    for line in lines:
+        of_account[line.account].append(line)
+    existing = {
+        statement.tenant_id: statement
+        for statement in Statement.objects.filter(period=period).defer("content")
+    }
+    changed, rows = [], []
+    tenants = Tenant.objects.filter(account__isnull=False).select_related("holder").order_by("holder__slug")
+    for tenant in tenants:
+        before = existing.get(tenant.pk)
+        if before is not None and before.state != StatementState.DRAFT:
+            continue
+        printed = bill(of_account[tenant_account(tenant.slug)], minor_places(ledger.currency))
+        statement = _draft(tenant, printed, month, now)
+        if before is None or before.sha256 != statement.sha256:
+            changed.append(statement)
+            rows += [_line(statement, place, one, month) for place, one in enumerate(printed.lines, start=1)]
+    # Rows are kept and overwritten: approvals and disputes refer to them.
+    Statement.objects.bulk_create(
+        changed, batch_size=_BATCH, update_conflicts=True, unique_fields=["id"], update_fields=_OF_DRAFT
+    )
+    StatementLine.objects.filter(statement__in=[statement.pk for statement in changed]).delete()
+    StatementLine.objects.bulk_create(rows, batch_size=_BATCH)
+    return len(changed)
+
+
+def _draft(tenant: Tenant, printed: Bill, month: _Month, now: datetime) -> Statement:
+    content = statement_content(tenant, printed, month)
+    return Statement(
+        id=statement_id(month.period.month, tenant.slug),
+        tenant=tenant,
+        period=month.period,
+        number=content["number"],
+        currency=month.ledger.currency,
+        total_micro=printed.total_micro,
+        total_minor=printed.total_minor,
+        totals=content["totals"],
+        content=content,
+        sha256=canonical_sha256(content),
+        computed_at=now,
+    )
+
+
+def statement_content(tenant: Tenant, printed: Bill, month: _Month) -> dict[str, Any]:
+    """Everything the statement prints, as its hash is taken of it: strings, so that no number can be misread."""
+    return {
+        "number": f"{month.period.month}-{tenant.slug}",
+        "tenant": tenant.slug,
+        "name": tenant.name,
+        "month": month.period.month,
+        "time_zone": month.ledger.billing_time_zone,
+        "starts_at": month.period.starts_at.isoformat(),
+        "ends_at": month.period.ends_at.isoformat(),
+        "computed_up_to": month.horizon.isoformat(),
+        "currency": month.ledger.currency,
+        "informational": tenant.showback or bool(month.ledger.options.get("showback")),
+        "total_micro": str(printed.total_micro),
+        "total_minor": str(printed.total_minor),
+        "totals": _totals(tenant.slug, printed, month),
+        "lines": [_line_content(one, month) for one in printed.lines],
+    }
+
+
+def _totals(slug: str, printed: Bill, month: _Month) -> dict[str, str]:
+    """GPU time by category, re-queued and waiting time, tokens: what the summary of the bill shows."""
+    gpu_us: Counter[str] = Counter()
+    for one in printed.lines:
+        if one.line.unit == GPU_US and one.line.kind in ("usage", "shared"):
+            gpu_us[one.line.category] += one.line.quantity
+    totals = {f"{category}_gpu_us": str(value) for category, value in sorted(gpu_us.items())}
+    hit = month.requeued.get(slug)
+    if hit is not None:
+        totals |= {
+            "preemptions": str(hit.preemptions),
+            "deferrals": str(hit.deferrals),
+            "stopped": str(hit.stopped),
+            "lost_gpu_us": str(hit.lost_gpu_us),
+            "recompute_gpu_us": str(hit.recompute_gpu_us),
+            "requeued_gpu_us": str(hit.requeued_gpu_us),
+            "waiting_gpu_us": str(hit.waiting_gpu_us),
+            "requeued_is_partial": "true" if hit.partial else "false",
+        }
+    used = month.tokens.get(slug)
+    if used is not None:
+        for name in ("requests", "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens"):
+            totals[name] = str(getattr(used, name))
+    return totals
+
+
+def _line_content(one: PrintedLine, month: _Month) -> dict[str, Any]:
+    line = one.line
+    return {
+        "key": line.key,
+        "kind": line.kind,
+        "pool": line.pool,
+        "service": line.service,
+        "model": line.model,
+        "service_class": line.service_class,
+        "purpose": line.purpose,
+        "category": line.category,
+        "service_idle": line.service_idle,
+        "version_from": to_datetime(line.version_from_ms).isoformat(),
+        "quantity": str(line.quantity),
+        "unit": line.unit,
+        "unit_price_micro": _text(line.unit_price_micro),
+        "amount_micro": _text(line.amount_micro),
+        "full_amount_micro": _text(line.full_amount_micro),
+        "amount_minor": _text(one.amount_minor),
+        "rounding_micro": str(one.rounding_micro),
+        "concerns_month": line.concerns_month,
+        "preemptions": list(line.preemptions),
+    }
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _line(statement: Statement, position: int, one: PrintedLine, month: _Month) -> StatementLine:
+    line = one.line
+    pool = month.pools.get(line.pool)
+    return StatementLine(
+        statement=statement,
+        position=position,
+        key=line.key,
+        kind=line.kind,
+        pool=line.pool,
+        cluster=pool.cluster if pool else "",
+        gpu_model=pool.gpu_model if pool else "",
+        service=line.service,
+        model=line.model,
+        service_class=line.service_class,
+        purpose=line.purpose,
+        category=line.category,
+        service_idle=line.service_idle,
+        version_from=to_datetime(line.version_from_ms),
+        description=line.description or description(line),
+        quantity=line.quantity,
+        unit=line.unit,
+        unit_price_micro=line.unit_price_micro,
+        amount_micro=line.amount_micro,
+        full_amount_micro=line.full_amount_micro,
+        amount_minor=one.amount_minor,
+        rounding_micro=one.rounding_micro,
+        concerns_month=line.concerns_month,
+        preemptions=list(line.preemptions),
+    )
