@@ -151,6 +151,7 @@ def _preemption(
         if by is None:
             return
         data |= {"preemptor": by, "preemptor_source": "structured"}
+    seen.pop("raw", None)  # told, so never to be refused
     yield event(source, f"event/{occurrence}", "preemption", seen["ms"], data)
     if not seen.get("queued_only"):
         yield from released(entry, uid, source, seen["ms"], data)

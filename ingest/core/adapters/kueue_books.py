@@ -276,6 +276,8 @@ def _settle(entry: Entry, sighting: Entry, final: bool) -> None:
         entry["evictions"][str(near[0])] = {"by_event": True}
     if near:
         sighting["eviction"] = str(max(near))
+        if "name" in entry:  # it cannot be refused any more
+            sighting.pop("raw", None)
         facts = entry["evictions"][sighting["eviction"]]
         if sighting.get("cause"):
             facts.setdefault("cause", sighting["cause"])
