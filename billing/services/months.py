@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from billing.selectors.accounts import accounts
 from billing.selectors.terms import month_terms
-from billing.services.allocation import MonthClosed, compute_allocation
+from billing.services.allocation import Computed, MonthClosed, compute_allocation
 from billing.services.posting import post_month
 from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_shares import share_preemptions
@@ -31,12 +31,11 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ComputedMonth:
-    """What computing a month did; all zero where nothing had changed."""
+    """What computing a month did; transfers and statements are 0 where nothing had changed."""
 
     month: Month
-    horizon: datetime
+    allocation: Computed
     preemptions: int
-    pool_days: int
     lines: int
     transfers: int
     statements: int
@@ -48,12 +47,17 @@ def _silent(step: str) -> None:
 
 @transaction.atomic
 def compute_month(
-    month: Month, *, pool: Pool | None = None, horizon: datetime | None = None, say: Say = _silent
+    month: Month,
+    *,
+    pool: Pool | None = None,
+    horizon: datetime | None = None,
+    everything: bool = False,
+    say: Say = _silent,
 ) -> ComputedMonth:
     """Bring a month's books up to date with the facts: preemptions, allocation, lines, transfers, drafts.
 
     Doing it twice changes nothing. pool: allocate only this pool's dirty time; what follows from it is the whole
-    month's. horizon: compute up to here, the last whole hour by default.
+    month's. horizon: compute up to here, the last whole hour by default. everything: allocate all days again.
 
     Raises:
         MonthClosed: the month is closed.
@@ -68,7 +72,7 @@ def compute_month(
     say("preemptions")
     rebuilt = rebuild_preemptions(span, horizon_ms, terms, books)
     say("allocation")
-    computed = compute_allocation(month, pool, to_datetime(horizon_ms))
+    computed = compute_allocation(month, pool, to_datetime(horizon_ms), everything=everything)
     say("rating")
     prices = PreemptionPrices.load(ledger)
     share_preemptions(rebuilt, terms, books, prices)
@@ -78,10 +82,7 @@ def compute_month(
     transfers = post_month(period, lines, books)
     say("statements")
     statements = draft_statements(ledger, period, to_datetime(horizon_ms), lines, timezone.now())
-    pool_days = sum(len(runs) for runs in computed.spans.values())
-    return ComputedMonth(
-        month, to_datetime(horizon_ms), len(rebuilt), pool_days, len(lines), transfers, statements
-    )
+    return ComputedMonth(month, computed, len(rebuilt), len(lines), transfers, statements)
 
 
 def _period(month: Month, ledger: Ledger) -> Period:
