@@ -182,7 +182,7 @@ class _Records:
                 entitled[work.key],
                 elsewhere.get(work.key),
                 announced,
-                self._charged_to(work.preemption, work.key in inside),
+                self._charged_to(work.preemption, entitled[work.key], work.key in inside),
             )
             for work in self.works
         ]
@@ -194,13 +194,13 @@ class _Records:
             if work.preemption.preemptor is not None
         }
 
-    def _charged_to(self, preemption: Preemption, inside_reservation: bool) -> str:
-        """Who answers for it by the policy of its decision: victim, preemptor or platform."""
+    def _charged_to(self, preemption: Preemption, entitled: int, inside_reservation: bool) -> str:
+        """Who answers for what does not stay with the victim: victim (nobody else), preemptor or platform."""
         preemptor = preemption.preemptor
         account = None if preemptor is None else self.accounts.of_holder(preemptor)
         policy = self.terms.preemption_policy_at(preemption.decided_at_ms)
         payer = payer_of(preemption, account, inside_reservation, policy)
-        if payer is None:
+        if payer is None or (policy.charged_to == "entitlement" and not entitled):
             return "victim"
         return "platform" if payer == PLATFORM else "preemptor"
 
