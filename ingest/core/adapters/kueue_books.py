@@ -118,6 +118,11 @@ def _note_eviction(entry: Entry, w: Workload) -> None:
     facts = entry["evictions"].setdefault(str(decided), {})
     facts.setdefault("cause", eviction.cause)
     facts["condition"] = True
+    # Only one look that shows both instants says for certain that they belong together.
+    if w.held_ms is not None and w.held_ms <= eviction.decided_ms:
+        facts["start"] = w.held_ms
+    if w.released_ms is not None and w.released_ms >= eviction.decided_ms:
+        facts["released"] = w.released_ms
     if note := read_preempted(eviction.message):
         _merge_preemptor(facts, note.preemptor_uid, note.preemptor_job_uid, note.preemptor_queue)
         if note.victim_queue:
@@ -254,7 +259,9 @@ def _preemptions(state: State, entry: Entry, uid: str, source: SourceConfig, fin
     if "name" not in entry:
         return
     for decided, facts in sorted(entry["evictions"].items(), key=lambda one: int(one[0])):
-        start = max((int(s) for s in entry["held"] if int(s) <= int(decided)), default=None)
+        start = facts.get("start")
+        if start is None and final:
+            start = max((int(s) for s in entry["held"] if int(s) <= int(decided)), default=None)
         known = _resolve_preemptor(state, facts, source, final)
         if not known:
             _wait_for_preemptor(state, uid, facts)
@@ -323,7 +330,7 @@ def _tell(
     lost = _milli_just_before(held, decided) if held else _fallback_milli(entry, source)
     if lost:
         facts["told"] = True
-    released = _first_after(entry["ends"], decided)
+    released = facts.get("released")
     resumed = min((int(s) for s in entry["held"] if int(s) > decided), default=None)
     for pool, milli in lost.items():
         preemption = f"{uid}/{rfc3339(decided)}" + (f"/{pool}" if len(lost) > 1 else "")
