@@ -1,6 +1,28 @@
 """Pages of billing."""
 
-from django.urls import URLPattern, URLResolver
+from django.urls import URLPattern, URLResolver, path
+
+from billing.views.cluster import ClusterPage
+from billing.views.months import Home, MonthPage, MonthsPage
+from billing.views.preemptions import MonthPreemptionsPage, PreemptionPage
+from billing.views.search import SearchPage
+from billing.views.statements import StatementFile, StatementLinePage, StatementPage
+from billing.views.workloads import WorkloadPage
+
+STATEMENT = "months/<str:month>/statements/<str:tenant>/"
 
 app_name = "billing"
-urlpatterns: list[URLPattern | URLResolver] = []
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", Home.as_view(), name="home"),
+    path("months/", MonthsPage.as_view(), name="months"),
+    path("months/<str:month>/", MonthPage.as_view(), name="month"),
+    path("months/<str:month>/preemptions/", MonthPreemptionsPage.as_view(), name="month-preemptions"),
+    path(STATEMENT, StatementPage.as_view(), name="statement"),
+    path(f"{STATEMENT}<str:name>.csv", StatementFile.as_view(), name="statement-file"),
+    path(f"{STATEMENT}lines/<int:position>/", StatementLinePage.as_view(), name="statement-line"),
+    path("preemptions/<uuid:preemption_id>/", PreemptionPage.as_view(), name="preemption"),
+    # A workload's id is whatever its scheduler made it, slashes included.
+    path("workloads/<str:pool>/<path:workload>/", WorkloadPage.as_view(), name="workload"),
+    path("cluster/", ClusterPage.as_view(), name="cluster"),
+    path("search/", SearchPage.as_view(), name="search"),
+]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from django.db.models import Model, Q, QuerySet
+from django.db.models import F, Model, Q, QuerySet
 
 from ledger.access import Access
+from ledger.models import Holder
 
 M = TypeVar("M", bound=Model)
 
 # How each model names the tenant whose business a row is, as look-ups of a tenant id (= holder id). A row is visible
-# if any of them is one of the asker's tenants. A model that is not listed is not for tenants at all.
+# if any of them is one of the asker's tenants. A model that is listed nowhere is not for tenants at all.
 TENANT_PATHS: dict[str, tuple[str, ...]] = {
     "ledger.Tenant": ("holder_id",),
     "ledger.Account": ("tenant_id",),
@@ -19,11 +21,35 @@ TENANT_PATHS: dict[str, tuple[str, ...]] = {
     "billing.StatementLine": ("statement__tenant_id",),
     "billing.MonthLine": ("account__tenant_id",),
     "billing.Allocation": ("account__tenant_id",),
-    "billing.WorkloadDay": ("holder_id",),
+    "billing.WorkloadDay": ("holder_id", "holder__service__owner_id"),
     "billing.PreemptionShare": ("account__tenant_id",),
-    "billing.PreemptionRecord": ("shares__account__tenant_id", "preemptor_id"),
+    "billing.PreemptionRecord": (
+        "shares__account__tenant_id",
+        "preemptor_id",
+        "preemptor__service__owner_id",
+    ),
     "billing.LendingDay": ("lender_id", "borrower_id"),
     "billing.Contract": ("tenant_id",),
+}
+
+
+def _is_mine(identity: str, at: str) -> Callable[[Access], Q]:
+    """Facts name identities, not tenants: mine by slug, or by a mapping in force at the instant `at` of the fact."""
+
+    def condition(access: Access) -> Q:
+        slugs = Holder.objects.filter(pk__in=access.tenant_ids).values("slug")
+        by_slug = Q(**{f"{identity}__kind": "tenant", f"{identity}__value__in": slugs})
+        mapped = f"{identity}__mappings"
+        by_mapping = Q(**{f"{mapped}__tenant__in": access.tenant_ids, f"{mapped}__validity__contains": F(at)})
+        return by_slug | by_mapping
+
+    return condition
+
+
+# The evidence of a tenant's own holdings. What names two parties (a preemption's report) or none is not listed.
+TENANT_CONDITIONS: dict[str, Callable[[Access], Q]] = {
+    "ledger.Level": _is_mine("identity", "starts_at"),
+    "ledger.Event": _is_mine("levels__identity", "levels__starts_at"),
 }
 
 
@@ -31,8 +57,13 @@ def visible_to(queryset: QuerySet[M, Any], access: Access) -> QuerySet[M, Any]:
     """The rows of `queryset` that `access` may see; others are as if they did not exist."""
     if access.sees_all_tenants:
         return queryset
-    paths = TENANT_PATHS.get(queryset.model._meta.label, ())
-    if not paths or not access.tenant_ids:
+    label = queryset.model._meta.label
+    if not access.tenant_ids:
+        return queryset.none()
+    if label in TENANT_CONDITIONS:
+        return queryset.filter(TENANT_CONDITIONS[label](access)).distinct()
+    paths = TENANT_PATHS.get(label, ())
+    if not paths:
         return queryset.none()
     condition = Q()
     for path in paths:

@@ -1,0 +1,84 @@
+"""Numbers for the eye: rows in, plotly figures out, as plain data that the page carries as JSON.
+
+Colours are not here: a trace names its category, and the script takes the colour from the style sheet, so that light
+and dark and every legend agree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from billing.selectors.pages_statements import MonthOfDays
+from ledger.core.figures import set_digits
+from ledger.core.units import gpu_hours_fixed
+from ledger.wording import category_name
+
+# From the ground up: what the reservation holds, then what was run beyond it.
+DAILY_STACK = (
+    "reserved_used",
+    "lent",
+    "undelivered",
+    "reserved_idle",
+    "oversold",
+    "on_demand",
+    "borrowed",
+    "excess",
+)
+
+
+def daily_chart(month: MonthOfDays) -> dict[str, Any]:
+    """A bar per day, stacked by category, with the reservation as a line on top."""
+    days = [day.day.isoformat() for day in month.days]
+    traces = [
+        _bar(name, days, [day.gpu_us[name] for day in month.days])
+        for name in DAILY_STACK
+        if month.gpu_us[name]
+    ]
+    if month.reserved_gpu_us:
+        traces.append(_reservation(days, [day.reserved_gpu_us for day in month.days]))
+    return {
+        "data": traces,
+        "layout": {
+            "barmode": "stack",
+            "bargap": 0.25,
+            "yaxis": {"title": {"text": _("GPU-hours")}, "rangemode": "tozero"},
+            "xaxis": {"type": "date", "tickformat": "%d"},
+        },
+    }
+
+
+def _bar(category: str, days: list[str], gpu_us: list[int]) -> dict[str, Any]:
+    return {
+        "type": "bar",
+        "name": category_name(category),
+        "meta": {"category": category},
+        "x": days,
+        "y": [_height(value) for value in gpu_us],
+        "customdata": [_exact(value) for value in gpu_us],
+        "hovertemplate": "%{x|%Y-%m-%d}<br>%{fullData.name}: %{customdata}<extra></extra>",
+    }
+
+
+def _reservation(days: list[str], gpu_us: list[int]) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": _("Reserved"),
+        "meta": {"line": "ink"},
+        "line": {"shape": "hvh", "width": 1.5},
+        "x": days,
+        "y": [_height(value) for value in gpu_us],
+        "customdata": [_exact(value) for value in gpu_us],
+        "hovertemplate": "%{x|%Y-%m-%d}<br>%{fullData.name}: %{customdata}<extra></extra>",
+    }
+
+
+def _height(gpu_us: int) -> float:
+    """How tall to draw it; the exact figure is the text beside it."""
+    return float(gpu_hours_fixed(gpu_us, 4))
+
+
+def _exact(gpu_us: int) -> str:
+    return f"{set_digits(gpu_hours_fixed(gpu_us))} {_('GPU-hours')}"

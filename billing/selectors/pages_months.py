@@ -1,0 +1,262 @@
+"""Reads of months: the list, and where every GPU-hour of one month went. A constant number of queries each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+from django.db.models import Count, Q, QuerySet, Sum
+
+from billing.models import Allocation, BillingFinding, PoolSlot, Statement
+from billing.sql_pages import CAPACITY_BY_MONTH
+from ledger.access import Access
+from ledger.core.figures import percent_change, percentages
+from ledger.models import FactFinding, Period, Pool
+from ledger.querysets import visible_to
+from ledger.wording import exception_words
+
+# What fills a pool's capacity, in the order of domain.md section 4.
+PARTS_OF_CAPACITY = (
+    "reserved_used",
+    "on_demand",
+    "borrowed",
+    "reserved_idle",
+    "undelivered",
+    "unreserved_idle",
+)
+OUTSIDE_CAPACITY = ("over_reserved", "excess", "oversold")
+OCCUPIED = ("reserved_used", "on_demand", "borrowed", "excess")
+HOLDER_CATEGORIES = (
+    "reserved_used",
+    "on_demand",
+    "borrowed",
+    "lent",
+    "reserved_idle",
+    "undelivered",
+    "oversold",
+    "excess",
+)
+
+
+@dataclass(frozen=True)
+class MonthRow:
+    """A month in the list. Amounts are over the statements the asker may see."""
+
+    period: Period
+    capacity_gpu_us: int | None
+    total_minor: int | None
+    currency: str
+    statements: int
+    exceptions: int
+    blocking: int
+
+
+def month_rows(access: Access) -> list[MonthRow]:
+    """Newest first. Five queries however many months and tenants there are."""
+    charged = {
+        row["period"]: row
+        for row in visible_to(Statement.objects.all(), access)
+        .values("period", "currency")
+        .annotate(total=Sum("total_minor"), count=Count("pk"))
+        .order_by()
+    }
+    periods = Period.objects.order_by("-month")
+    if not access.sees_all_tenants:
+        periods = periods.filter(month__in=charged)
+    capacity = _capacity_by_month() if access.sees_all_tenants else {}
+    findings = _findings_by_month() if access.sees_all_tenants else {}
+    rows = []
+    for period in periods:
+        bill = charged.get(period.month, {})
+        exceptions, blocking = findings.get(period.month, (0, 0))
+        rows.append(
+            MonthRow(
+                period=period,
+                capacity_gpu_us=capacity.get(period.month),
+                total_minor=bill.get("total"),
+                currency=bill.get("currency", ""),
+                statements=bill.get("count", 0),
+                exceptions=exceptions,
+                blocking=blocking,
+            )
+        )
+    return rows
+
+
+def _capacity_by_month() -> dict[str, int]:
+    with connection.cursor() as cursor:
+        cursor.execute(CAPACITY_BY_MONTH)
+        return {month: int(gpu_us) for month, gpu_us in cursor.fetchall()}
+
+
+def _findings_by_month() -> dict[str, tuple[int, int]]:
+    """Month -> (exceptions, those that block the close), of the computation; facts' own are on the month's page."""
+    rows = BillingFinding.objects.values("month").annotate(
+        count=Count("pk"), blocking=Count("pk", filter=Q(blocks_close=True))
+    )
+    return {row["month"]: (row["count"], row["blocking"]) for row in rows.order_by()}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One category of a pool's month."""
+
+    category: str
+    gpu_us: int
+    percent: str
+
+
+@dataclass(frozen=True)
+class PoolMonth:
+    """A pool's capacity and all of where it went. `parts` cover capacity + over-reserved exactly."""
+
+    pool: Pool
+    capacity_gpu_us: int
+    parts: list[Part]
+    over_reserved_gpu_us: int
+    excess_gpu_us: int
+    oversold_gpu_us: int
+
+    @property
+    def difference_gpu_us(self) -> int:
+        """0 by the law of conservation."""
+        filled = sum(part.gpu_us for part in self.parts)
+        return self.capacity_gpu_us - filled + self.over_reserved_gpu_us
+
+
+def pool_months(period: Period) -> list[PoolMonth]:
+    """Pools by slug. Two queries."""
+    columns = ("capacity", *PARTS_OF_CAPACITY, *OUTSIDE_CAPACITY)
+    sums = (
+        PoolSlot.objects.filter(starts_at__gte=period.starts_at, starts_at__lt=period.ends_at)
+        .values("pool")
+        .annotate(**{name: Sum(f"{name}_gpu_us") for name in columns})
+        .order_by("pool__slug")
+    )
+    pools = Pool.objects.in_bulk()
+    return [_pool_month(pools[row["pool"]], row) for row in sums]
+
+
+def _pool_month(pool: Pool, row: dict[str, Any]) -> PoolMonth:
+    gpu_us = [int(row[name]) for name in PARTS_OF_CAPACITY]
+    shares = percentages(gpu_us)
+    return PoolMonth(
+        pool=pool,
+        capacity_gpu_us=int(row["capacity"]),
+        parts=[Part(*part) for part in zip(PARTS_OF_CAPACITY, gpu_us, shares, strict=True)],
+        over_reserved_gpu_us=int(row["over_reserved"]),
+        excess_gpu_us=int(row["excess"]),
+        oversold_gpu_us=int(row["oversold"]),
+    )
+
+
+def whole_of(pools: Iterable[PoolMonth]) -> PoolMonth | None:
+    """All pools added up, as one more row; None if there are none."""
+    rows = list(pools)
+    if not rows:
+        return None
+    sums: dict[str, Any] = {
+        name: sum(next(part.gpu_us for part in row.parts if part.category == name) for row in rows)
+        for name in PARTS_OF_CAPACITY
+    }
+    for name in ("capacity", *OUTSIDE_CAPACITY):
+        sums[name] = sum(getattr(row, f"{name}_gpu_us") for row in rows)
+    return _pool_month(Pool(slug=""), sums)
+
+
+@dataclass(frozen=True)
+class TenantMonth:
+    """A tenant's month in the month's table. `change` is against the month before, in percent."""
+
+    statement: Statement
+    gpu_us: dict[str, int]
+    before_minor: int | None
+    change: str | None
+
+    @property
+    def occupied_gpu_us(self) -> int:
+        return sum(self.gpu_us.get(name, 0) for name in OCCUPIED)
+
+
+def tenant_months(period: Period, before: Period | None, access: Access) -> list[TenantMonth]:
+    """Tenants by slug, each with its statement. Three queries."""
+    statements = (
+        visible_to(Statement.objects.filter(period=period), access)
+        .select_related("tenant__holder", "period")
+        .defer("content")
+        .order_by("tenant__holder__slug")
+    )
+    earlier = {} if before is None else _totals_of(before, access)
+    held = gpu_us_by_tenant(period, access)
+    rows = []
+    for statement in statements:
+        before_minor = earlier.get(statement.tenant_id)
+        rows.append(
+            TenantMonth(
+                statement=statement,
+                gpu_us=held.get(statement.tenant_id, {}),
+                before_minor=before_minor,
+                change=None if before_minor is None else percent_change(statement.total_minor, before_minor),
+            )
+        )
+    return rows
+
+
+def _totals_of(period: Period, access: Access) -> dict[int, int]:
+    rows = visible_to(Statement.objects.filter(period=period), access)
+    return dict(rows.values_list("tenant_id", "total_minor"))
+
+
+def gpu_us_by_tenant(period: Period, access: Access) -> dict[int | None, dict[str, int]]:
+    """Tenant id (None: the platform and suspense) -> category -> gpu_us of the month. One query."""
+    rows: QuerySet[Allocation, dict[str, Any]] = (
+        visible_to(Allocation.objects.all(), access)
+        .filter(starts_at__gte=period.starts_at, starts_at__lt=period.ends_at)
+        .values("account__tenant")
+        .annotate(**{name: Sum(f"{name}_gpu_us") for name in HOLDER_CATEGORIES})
+        .order_by()
+    )
+    return {row["account__tenant"]: {name: int(row[name]) for name in HOLDER_CATEGORIES} for row in rows}
+
+
+@dataclass(frozen=True)
+class ExceptionGroup:
+    """All exceptions of one kind in a month, with what to do about them."""
+
+    code: str
+    what: str
+    remedy: str
+    count: int
+    blocks_close: bool
+    gpu_us: int | None = None
+
+
+def exceptions_of(period: Period) -> list[ExceptionGroup]:
+    """What blocks the close first, then the more frequent. Two queries."""
+    computed = (
+        BillingFinding.objects.filter(month=period.month)
+        .values("code", "blocks_close")
+        .annotate(count=Count("pk"), gpu_us=Sum("quantity", filter=Q(unit="gpu_us")))
+        .order_by()
+    )
+    of_facts = (
+        FactFinding.objects.filter(occurred_at__gte=period.starts_at, occurred_at__lt=period.ends_at)
+        .values("code", "blocks_close")
+        .annotate(count=Count("pk"))
+        .order_by()
+    )
+    groups = []
+    for row in [*computed, *of_facts]:
+        what, remedy = exception_words(row["code"])
+        groups.append(
+            ExceptionGroup(
+                row["code"], what, remedy, row["count"], row["blocks_close"], row.get("gpu_us") or None
+            )
+        )
+    return sorted(groups, key=lambda group: (not group.blocks_close, -group.count, group.code))
+
+
+def neighbour_before(period: Period) -> Period | None:
+    return Period.objects.filter(starts_at__lt=period.starts_at).order_by("-starts_at").first()

@@ -1,0 +1,75 @@
+"""Set-based reads behind the pages only. One static statement each, with bound parameters."""
+
+# Capacity of every month. Leans on pool_slot_when; touches each slot once.
+CAPACITY_BY_MONTH = """
+SELECT period.month, sum(slot.capacity_gpu_us)::numeric
+FROM ledger_period period
+JOIN billing_poolslot slot ON slot.starts_at >= period.starts_at AND slot.starts_at < period.ends_at
+GROUP BY period.month
+"""
+
+# A tenant's slots summed by day of the billing zone, categories in the order of HOLDER_CATEGORIES. A slot belongs to
+# the day that it starts in. Leans on allocation_of_account (account, starts_at).
+TENANT_DAYS = """
+SELECT (a.starts_at AT TIME ZONE %(zone)s)::date AS day,
+       sum(a.reserved_used_gpu_us)::numeric, sum(a.on_demand_gpu_us)::numeric, sum(a.borrowed_gpu_us)::numeric,
+       sum(a.lent_gpu_us)::numeric, sum(a.reserved_idle_gpu_us)::numeric, sum(a.undelivered_gpu_us)::numeric,
+       sum(a.oversold_gpu_us)::numeric, sum(a.excess_gpu_us)::numeric
+FROM billing_allocation a
+JOIN ledger_account account ON account.id = a.account_id AND account.tenant_id = %(tenant)s
+WHERE a.starts_at >= %(from)s AND a.starts_at < %(to)s
+GROUP BY 1
+ORDER BY 1
+"""
+
+# The slots of a statement line on one day, and, with an empty day, its days: what the line is the sum of. The column
+# is one of the categories, checked before it is put in. Leans on allocation_of_account.
+LINE_SLOTS = """
+SELECT a.starts_at, sum(a.{category}_gpu_us)::numeric, max(slot.ends_at), max(slot.capacity_gpu_us)
+FROM billing_allocation a
+JOIN ledger_account account ON account.id = a.account_id AND account.tenant_id = %(tenant)s
+JOIN ledger_pool pool ON pool.id = a.pool_id AND pool.slug = %(pool)s
+JOIN ledger_holder holder ON holder.id = a.holder_id
+LEFT JOIN billing_poolslot slot ON slot.pool_id = a.pool_id AND slot.starts_at = a.starts_at
+WHERE a.starts_at >= %(from)s AND a.starts_at < %(to)s
+  AND CASE WHEN holder.kind = 2 THEN holder.slug ELSE '' END = %(service)s
+  AND a.service_class = %(service_class)s AND a.purpose = %(purpose)s AND a.service_idle = %(service_idle)s
+  AND a.{category}_gpu_us <> 0
+GROUP BY a.starts_at
+ORDER BY a.starts_at
+"""
+
+# What is held at an instant, per pool, kind and holder: the last level of every subject's newest attempt. Subjects that
+# can hold nothing any more are left out by their roll-up (subject_key, subject_last); each other one costs one look at
+# level_of_subject. A withdrawn or replaced fact does not count.
+LEVELS_NOW = """
+WITH subject AS (
+    SELECT DISTINCT ON (pool_id, kind, subject) pool_id, kind, subject, attempt
+    FROM ledger_subject
+    WHERE first_at <= %(now)s AND (last_milli_gpus > 0 OR last_at >= %(now)s OR kind = 1)
+    ORDER BY pool_id, kind, subject, attempt DESC
+)
+SELECT subject.pool_id, subject.kind,
+       coalesce(mapped.slug, CASE WHEN identity.kind IN ('tenant', 'service') THEN identity.value END,
+                CASE WHEN identity.id IS NULL THEN '' ELSE 'unattributed' END) AS name,
+       sum(level.milli_gpus)::bigint, max(level.starts_at)
+FROM subject
+CROSS JOIN LATERAL (
+    SELECT l.* FROM ledger_level l
+    JOIN ledger_event event ON event.id = l.event_id
+    JOIN ledger_source source ON source.id = event.source_id
+    WHERE l.pool_id = subject.pool_id AND l.kind = subject.kind AND l.subject = subject.subject
+      AND l.attempt = subject.attempt AND l.starts_at <= %(now)s
+      AND NOT EXISTS (SELECT 1 FROM ledger_correction correction
+                      WHERE correction.supersedes_event_id = event.event_id
+                        AND correction.supersedes_source = source.uri)
+    ORDER BY l.starts_at DESC, l.id DESC LIMIT 1
+) level
+LEFT JOIN ledger_identity identity ON identity.id = level.identity_id
+LEFT JOIN ledger_identitymapping mapping ON mapping.identity_id = identity.id AND mapping.validity @> %(now)s
+LEFT JOIN ledger_holder mapped ON mapped.id = mapping.tenant_id
+WHERE level.ends_at IS NULL OR level.ends_at > %(now)s
+GROUP BY 1, 2, 3
+HAVING sum(level.milli_gpus) > 0 OR subject.kind = 1
+ORDER BY 1, 2, 3
+"""

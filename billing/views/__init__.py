@@ -1,0 +1,1 @@
+"""Pages of billing: parse, authorise, call a selector, render."""

@@ -1,0 +1,155 @@
+"""Preemptions of a month as a list, and one of them as a story with its evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.core.paginator import Paginator
+from django.db.models import Q, QuerySet
+from django.http import Http404
+from django.utils.translation import gettext as _
+
+from billing.models import PreemptionRecord, WorkloadDay
+from billing.selectors.names import Names
+from billing.selectors.pages_preemptions import ShownPreemption, month_records, neighbours_of, shown
+from billing.selectors.statements import preemption_records
+from billing.views.months import period_or_404
+from billing.views.story import story
+from ledger.core.periods import to_ms
+from ledger.models import Source, Tenant
+from ledger.querysets import visible_to
+from ledger.views.page import Page, ledger_of
+from ledger.wording import CAUSES
+
+ROWS_A_PAGE = 50
+
+
+class MonthPreemptionsPage(Page):
+    """Who preempted whom: filters in the address, newest first."""
+
+    template = "billing/preemptions.html"
+
+    def context(self, month: str, **_: Any) -> dict[str, Any]:
+        period = period_or_404(month, self.access)
+        records = month_records(period, self.access)
+        causes = sorted(set(records.order_by().values_list("cause", flat=True)))
+        chosen = {name: self.request.GET.get(name, "") for name in ("cause", "pool", "victim", "preemptor")}
+        pools = sorted(set(records.order_by().values_list("pool__slug", flat=True)))
+        page = Paginator(self._filtered(records, chosen), ROWS_A_PAGE).get_page(self.request.GET.get("page"))
+        names = Names(self.access, at=period.starts_at)
+        query = self.request.GET.copy()
+        query.pop("page", None)
+        return {
+            "month": month,
+            "period": period,
+            "page": page,
+            "sides": [side for record in page for side in shown(record, names, self.access)],
+            "causes": [(cause, CAUSES.get(cause, cause)) for cause in causes],
+            "pools": pools,
+            "chosen": chosen,
+            "filtered": any(chosen.values()),
+            "rest_of_query": query.urlencode(),
+        }
+
+    def _filtered(
+        self, records: QuerySet[PreemptionRecord], chosen: dict[str, str]
+    ) -> QuerySet[PreemptionRecord]:
+        if chosen["cause"]:
+            records = records.filter(cause=chosen["cause"])
+        if chosen["pool"]:
+            records = records.filter(pool__slug=chosen["pool"])
+        for side in ("victim", "preemptor"):
+            if chosen[side]:
+                records = records.filter(self._is(side, chosen[side]))
+        return records
+
+    def _is(self, side: str, slug: str) -> Q:
+        """A tenant may ask for its own names only: another's would tell that it exists."""
+        is_slug = Q(**{f"{side}__slug": slug})
+        if self.access.sees_all_tenants:
+            return is_slug
+        own = visible_to(Tenant.objects.all(), self.access).values("pk")
+        return is_slug & Q(**{f"{side}__in": own})
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A point of the timeline, and how long it was since the one before."""
+
+    name: str
+    at: datetime
+    since_ms: int | None = None
+    is_hit: bool = False
+
+
+class PreemptionPage(Page):
+    """One record: its story, its timeline, its measures with their evidence, and the events that told of it."""
+
+    template = "billing/preemption.html"
+
+    def context(self, preemption_id: UUID, **_: Any) -> dict[str, Any]:
+        record = preemption_records(self.access).filter(pk=preemption_id).first()
+        if record is None:
+            raise Http404
+        names = Names(self.access, at=record.decided_at)
+        side = shown(record, names, self.access)[0]
+        work = self._name_of_work(side)
+        return {
+            "record": record,
+            "side": side,
+            "work": work,
+            "story": story(side, work),
+            "timeline": timeline(record),
+            "shares": self._shares(record, names),
+            "events": self._events(record),
+            "others": neighbours_of(record, self.access)[:10],
+            "currency": ledger_of(self.request).currency,
+        }
+
+    def _name_of_work(self, side: ShownPreemption) -> str:
+        workload = side.record.victim_workload or ""
+        if not workload or side.hides_victim:
+            return ""
+        row = WorkloadDay.objects.filter(
+            pool=side.record.pool_id, holder=side.record.victim_id, workload=workload
+        ).first()
+        return row.name if row is not None and row.name else workload
+
+    def _shares(self, record: PreemptionRecord, names: Names) -> list[dict[str, Any]]:
+        """Where a shared service was hit: whose part was how large. A tenant sees its own part only."""
+        shares = [share for share in record.shares.all() if self.access.sees_tenant(share.account.tenant_id)]
+        if len(record.shares.all()) < 2:
+            return []
+        return [{"tenant": names.shown(share.account.tenant_id), "share": share} for share in shares]
+
+    def _events(self, record: PreemptionRecord) -> list[dict[str, Any]]:
+        """The reports name both parties, so only the ledger's own people go on to them."""
+        if not self.access.may_read_ingest:
+            return []
+        uris = {uri for uri, _ in record.events}
+        sources = {source.uri: source for source in Source.objects.filter(uri__in=uris)}
+        return [
+            {"source": sources[uri], "event_id": event_id}
+            for uri, event_id in record.events
+            if uri in sources
+        ]
+
+
+def timeline(record: PreemptionRecord) -> list[Moment]:
+    """What is known of it, in order of time."""
+    known = [
+        (_("The attempt started"), record.admitted_at, False),
+        (_("Decided: the GPUs are to be given up"), record.decided_at, True),
+        (_("Released: the GPUs are free"), record.released_at, False),
+        (_("Running again"), record.resumed_at, False),
+    ]
+    moments: list[Moment] = []
+    for name, at, is_hit in known:
+        if at is None:
+            continue
+        since_ms = to_ms(at) - to_ms(moments[-1].at) if moments else None
+        moments.append(Moment(name, at, since_ms, is_hit))
+    return moments

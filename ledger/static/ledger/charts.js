@@ -1,0 +1,51 @@
+// Draws the figures that a page carries as JSON. Colours come from the style sheet, by category.
+"use strict";
+
+(() => {
+  const CONFIG = { displayModeBar: false, responsive: true };
+  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const PATTERNS = {
+    on_demand: "|", borrowed: "-", lent: "-", reserved_idle: "/", undelivered: "\\", oversold: "x", excess: "\\",
+  };
+
+  const coloured = (trace) => {
+    const category = trace.meta?.category;
+    if (category) {
+      const pattern = PATTERNS[category]
+        ? { shape: PATTERNS[category], fgcolor: style("--surface"), fgopacity: 0.45, size: 6, solidity: 0.22, fillmode: "overlay" }
+        : undefined;
+      return { ...trace, marker: { ...trace.marker, color: style(`--${category}`), pattern, line: { width: 0 } } };
+    }
+    if (trace.meta?.line) return { ...trace, line: { ...trace.line, color: style(`--${trace.meta.line}`) } };
+    return trace;
+  };
+
+  const framed = (layout) => {
+    const axis = {
+      gridcolor: style("--rule"), linecolor: style("--rule-strong"), zerolinecolor: style("--rule-strong"),
+      fixedrange: true, automargin: true,
+    };
+    return {
+      ...layout,
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: style("--sans"), size: 14, color: style("--ink") },
+      margin: { l: 56, r: 8, t: 8, b: 32 },
+      legend: { orientation: "h", y: -0.14, x: 0, traceorder: "normal" },
+      hoverlabel: { bgcolor: style("--surface"), bordercolor: style("--rule-strong"), font: { color: style("--ink") } },
+      separators: ". ",
+      xaxis: { ...axis, showgrid: false, ...layout.xaxis },
+      yaxis: { ...axis, ...layout.yaxis },
+    };
+  };
+
+  const draw = () => {
+    for (const holder of document.querySelectorAll("[data-figure]")) {
+      const figure = JSON.parse(document.getElementById(holder.dataset.figure).textContent);
+      window.Plotly.react(holder, figure.data.map(coloured), framed(figure.layout), CONFIG);
+    }
+  };
+
+  draw();
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+})();

@@ -1,0 +1,304 @@
+"""The one place where templates turn integers into figures: GPU-hours, money, GPUs, instants, spans of time.
+
+A figure carries its exact value in `title`, so that hovering tells what was rounded. Nothing is ever shown as 0 that
+is not known: None reads "unknown".
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from django import template
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from ledger.core import figures
+from ledger.core.currency import minor_places
+from ledger.core.units import (
+    fixed_decimal,
+    gpu_hours_fixed,
+    gpu_hours_text,
+    micro_text,
+    milli_gpus_text,
+    money_fixed,
+    seconds_text,
+)
+from ledger.wording import (
+    BATCH_STATES,
+    CAUSES,
+    DISPOSITIONS,
+    EVENT_TYPES,
+    EVIDENCE,
+    LINE_KINDS,
+    PAYERS,
+    PERIOD_STATES,
+    PREEMPTOR_SOURCES,
+    STATEMENT_STATES,
+    apart_from_neighbours,
+    category_name,
+)
+
+register = template.Library()
+
+Number = int | Decimal | None
+
+
+def _unknown() -> SafeString:
+    return format_html('<span class="unknown">{}</span>', _("unknown"))
+
+
+def _figure(text: str, exact: str, *, dash: bool = False) -> SafeString:
+    shown = figures.DASH if dash and figures.is_zero(exact) else figures.set_digits(text)
+    return format_html('<data class="figure" value="{}" title="{}">{}</data>', exact, exact, shown)
+
+
+@register.filter
+def gpu_hours(gpu_us: Number, places: int = 2) -> SafeString:
+    """GPU-hours with fixed places; the title holds them exactly."""
+    if gpu_us is None:
+        return _unknown()
+    return _figure(gpu_hours_fixed(int(gpu_us), places), gpu_hours_text(int(gpu_us)))
+
+
+@register.filter
+def gpu_hours_cell(gpu_us: Number) -> SafeString:
+    """The same in a dense table: a dash for zero."""
+    if gpu_us is None:
+        return _unknown()
+    return _figure(gpu_hours_fixed(int(gpu_us)), gpu_hours_text(int(gpu_us)), dash=True)
+
+
+@register.filter
+def gpu_seconds(gpu_us: Number) -> SafeString:
+    """GPU-seconds, exact and short."""
+    if gpu_us is None:
+        return _unknown()
+    return _figure(seconds_text(int(gpu_us)), seconds_text(int(gpu_us)))
+
+
+@register.filter
+def gpu_us(value: Number) -> SafeString:
+    """The exact integer of GPU-microseconds."""
+    return _unknown() if value is None else _figure(str(int(value)), str(int(value)), dash=True)
+
+
+@register.filter
+def gpus(milli_gpus: Number) -> SafeString:
+    if milli_gpus is None:
+        return _unknown()
+    text = milli_gpus_text(int(milli_gpus))
+    return _figure(text, text)
+
+
+@register.filter
+def gpus_cell(milli_gpus: Number) -> SafeString:
+    if milli_gpus is None:
+        return _unknown()
+    text = milli_gpus_text(int(milli_gpus))
+    return _figure(text, text, dash=True)
+
+
+@register.filter
+def count(value: Number) -> SafeString:
+    return _unknown() if value is None else _figure(str(value), str(value))
+
+
+@register.filter
+def count_cell(value: Number) -> SafeString:
+    return _unknown() if value is None else _figure(str(value), str(value), dash=True)
+
+
+@register.filter
+def money_minor(amount_minor: Number, currency: str) -> SafeString:
+    """An amount in the currency's minor unit, as printed on the bill."""
+    if amount_minor is None:
+        return _unknown()
+    text = fixed_decimal(int(amount_minor), minor_places(currency))
+    return _figure(text, text)
+
+
+@register.filter
+def money(amount_micro: Number, currency: str) -> SafeString:
+    """Micro units, rounded once to the minor unit; the title holds the exact amount."""
+    if amount_micro is None:
+        return _unknown()
+    return _figure(money_fixed(int(amount_micro), minor_places(currency)), micro_text(int(amount_micro)))
+
+
+@register.filter
+def money_cell(amount_micro: Number, currency: str) -> SafeString:
+    if amount_micro is None:
+        return _unknown()
+    text = money_fixed(int(amount_micro), minor_places(currency))
+    return _figure(text, micro_text(int(amount_micro)), dash=True)
+
+
+@register.filter
+def price(price_micro: Number) -> SafeString:
+    """A unit price with all of its places."""
+    if price_micro is None:
+        return _unknown()
+    text = micro_text(int(price_micro))
+    return _figure(text, text, dash=True)
+
+
+@register.filter
+def signed_percent(text: str | None) -> str:
+    """A change in percent: '+3.1 %', '−0.4 %', a dash where there is nothing to compare."""
+    if text is None:
+        return figures.DASH
+    sign = "" if text.startswith("-") or figures.is_zero(text) else "+"
+    return f"{sign}{figures.set_digits(text)}{figures.THIN_SPACE}%"
+
+
+@register.filter
+def percent(text: str) -> str:
+    return figures.DASH if figures.is_zero(text) else f"{text}{figures.THIN_SPACE}%"
+
+
+@register.filter
+def million_tokens(tokens: Number) -> SafeString:
+    if tokens is None:
+        return _unknown()
+    text = fixed_decimal(int(tokens), 6)
+    return _figure(text, text)
+
+
+@register.filter
+def instant(at: datetime | None) -> SafeString | str:
+    """An instant in the zone chosen for pages; UTC in the title, always."""
+    if at is None:
+        return figures.DASH
+    utc = at.astimezone(UTC)
+    title = f"{_clock(utc)} UTC"
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>', utc.isoformat(), title, _clock(timezone.localtime(at))
+    )
+
+
+def _clock(at: datetime) -> str:
+    milliseconds = at.microsecond // 1000
+    return f"{at:%Y-%m-%d %H:%M:%S}" + (f".{milliseconds:03d}" if milliseconds else "")
+
+
+@register.filter
+def clock_time(at: datetime) -> str:
+    """Hours and minutes in the chosen zone."""
+    return f"{timezone.localtime(at):%H:%M}"
+
+
+@register.filter
+def duration(milliseconds: int | None) -> SafeString | str:
+    """A span of time in its two largest units."""
+    if milliseconds is None:
+        return _unknown()
+    parts = figures.duration_parts(milliseconds)
+    return " ".join(f"{number}{figures.THIN_SPACE}{_(unit)}" for number, unit in parts)
+
+
+@register.filter
+def month_name(month: str) -> str:
+    """'2026-10' in words of the reader's language."""
+    year, number = month.split("-")
+    return date_format(datetime(int(year), int(number), 1, tzinfo=UTC), "YEAR_MONTH_FORMAT", use_l10n=True)
+
+
+@register.filter
+def category(name: str) -> SafeString:
+    """A category with the mark that it has in every chart and legend."""
+    return format_html(
+        '<span class="category"><i class="mark mark-{}" aria-hidden="true"></i>{}</span>',
+        name,
+        category_name(name),
+    )
+
+
+@register.filter
+def category_text(name: str) -> str:
+    return category_name(name)
+
+
+@register.filter
+def cause(name: str) -> str:
+    return str(CAUSES.get(name, name))
+
+
+@register.filter
+def evidence(name: str) -> str:
+    return str(EVIDENCE.get(name, name))
+
+
+@register.filter
+def disposition(name: str) -> str:
+    return str(DISPOSITIONS.get(name, name))
+
+
+@register.filter
+def period_state(state: int) -> str:
+    return str(PERIOD_STATES[state])
+
+
+@register.filter
+def statement_state(state: str) -> str:
+    return str(STATEMENT_STATES.get(state, state))
+
+
+@register.filter
+def line_kind(kind: str) -> str:
+    return str(LINE_KINDS.get(kind, kind))
+
+
+@register.filter
+def set_apart(line: Any) -> str:
+    """Class, purpose and the like of a statement line, in words."""
+    return apart_from_neighbours(line.service_class, line.purpose, line.service_idle)
+
+
+@register.filter
+def preemptor_source(name: str) -> str:
+    return str(PREEMPTOR_SOURCES.get(name, name))
+
+
+@register.filter
+def payer(name: str) -> str:
+    return str(PAYERS.get(name, name))
+
+
+@register.filter
+def event_type(name: str) -> str:
+    return str(EVENT_TYPES.get(name, name))
+
+
+@register.filter
+def batch_state(name: str) -> str:
+    return str(BATCH_STATES.get(name, name))
+
+
+@register.filter
+def ppm_percent(ppm: int) -> str:
+    """Millionths as a percentage without trailing zeros."""
+    text = fixed_decimal(ppm, 4).rstrip("0").rstrip(".")
+    return f"{text}{figures.THIN_SPACE}%"
+
+
+@register.filter
+def clock_utc(at: datetime) -> str:
+    """The UTC clock of a slot's edge; seconds only where a slot is cut off the minute."""
+    utc = at.astimezone(UTC)
+    return f"{utc:%H:%M:%S}" if utc.second else f"{utc:%H:%M}"
+
+
+@register.filter
+def date_utc(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d}"
+
+
+@register.filter
+def figures_of(row: Any, names: list[str]) -> list[int]:
+    """The GPU time of a day or month in the order of these categories."""
+    return [row.gpu_us[name] for name in names]

@@ -1,0 +1,64 @@
+"""Signing in and out, and how a person wants to read: language, time zone, theme."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.views import LoginView, LogoutView
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import check_for_language
+from django.views import View
+
+from ledger.models import User
+from ledger.views.page import THEME_COOKIE, THEMES, ZONE_COOKIE, ZONES
+
+A_YEAR_S = 365 * 24 * 3600
+
+
+class SignIn(LoginView):
+    template_name = "ledger/login.html"
+    redirect_authenticated_user = True
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        response = super().form_valid(form)
+        user = self.request.user
+        if isinstance(user, User) and user.language:
+            _remember(response, settings.LANGUAGE_COOKIE_NAME, user.language)
+        return response
+
+
+class SignOut(LogoutView):
+    """By POST only, so that no link and no prefetch signs anybody out."""
+
+
+class Preferences(View):
+    """Remembers a choice in a cookie (the language also with the user) and goes back to where the reader was."""
+
+    http_method_names = ["post", "options"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        response = HttpResponseRedirect(_way_back(request))
+        language = request.POST.get("language", "")
+        if language in dict(settings.LANGUAGES) and check_for_language(language):
+            _remember(response, settings.LANGUAGE_COOKIE_NAME, language)
+            if isinstance(request.user, User):
+                User.objects.filter(pk=request.user.pk).update(language=language)
+        if request.POST.get("zone") in ZONES:
+            _remember(response, ZONE_COOKIE, request.POST["zone"])
+        if request.POST.get("theme") in THEMES:
+            _remember(response, THEME_COOKIE, request.POST["theme"])
+        return response
+
+
+def _remember(response: HttpResponse, cookie: str, value: str) -> None:
+    response.set_cookie(
+        cookie, value, max_age=A_YEAR_S, samesite="Lax", secure=settings.SESSION_COOKIE_SECURE, httponly=True
+    )
+
+
+def _way_back(request: HttpRequest) -> str:
+    wanted = request.POST.get("next", "/")
+    ours = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
+    return wanted if ours and wanted.startswith("/") else "/"

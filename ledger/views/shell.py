@@ -1,0 +1,146 @@
+"""What stands around every page: sections by role, the month and its neighbours, language, zone and theme."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils.functional import cached_property
+from django.utils.translation import get_language
+from django.utils.translation import gettext as _
+
+from ledger.access import Access, access_of_user
+from ledger.models import Period
+from ledger.views.page import THEME_COOKIE, THEMES, ZONE_COOKIE, billing_zone
+from ledger.wording import ROLES
+
+MONTH_IN_SESSION = "month"
+
+
+@dataclass(frozen=True)
+class Section:
+    """One entry of the section list. `key` is its second key after `g`."""
+
+    name: str
+    url: str
+    key: str = ""
+    current: bool = False
+
+
+class Shell:
+    """Built once per rendered page; reads the list of months and the ledger's settings."""
+
+    def __init__(self, request: HttpRequest, month: str = "", months: Sequence[str] | None = None) -> None:
+        self.request = request
+        self.access: Access = access_of_user(request.user) if hasattr(request, "user") else Access()
+        self._given_months = months
+        self._page_month = month
+
+    @cached_property
+    def months(self) -> list[str]:
+        """Months that can be switched to, newest first."""
+        if self._given_months is not None:
+            return sorted(self._given_months, reverse=True)
+        if not self.access.sees_anything:
+            return []
+        return list(Period.objects.order_by("-month").values_list("month", flat=True))
+
+    @cached_property
+    def month(self) -> str:
+        """The page's month; elsewhere the one looked at last, else the newest."""
+        remembered = self.request.session.get(MONTH_IN_SESSION, "")
+        if self._page_month:
+            if self._page_month != remembered:
+                self.request.session[MONTH_IN_SESSION] = self._page_month
+            return self._page_month
+        if remembered in self.months:
+            return str(remembered)
+        return self.months[0] if self.months else ""
+
+    @cached_property
+    def earlier(self) -> str:
+        return next((month for month in self.months if month < self.month), "")
+
+    @cached_property
+    def later(self) -> str:
+        return next((month for month in reversed(self.months) if month > self.month), "")
+
+    def month_url(self, month: str) -> str:
+        """The same page of another month where there is one, else that month's page."""
+        match = getattr(self.request, "resolver_match", None)
+        if match is not None and "month" in match.kwargs and "position" not in match.kwargs:
+            try:
+                return reverse(match.view_name, kwargs={**match.kwargs, "month": month})
+            except NoReverseMatch:
+                pass
+        return reverse("billing:month", kwargs={"month": month})
+
+    @property
+    def month_links(self) -> list[tuple[str, str]]:
+        return [(month, self.month_url(month)) for month in self.months]
+
+    @property
+    def earlier_url(self) -> str:
+        return self.month_url(self.earlier) if self.earlier else ""
+
+    @property
+    def later_url(self) -> str:
+        return self.month_url(self.later) if self.later else ""
+
+    @property
+    def sections(self) -> list[Section]:
+        entries = [(_("Months"), reverse("billing:months"), "m")]
+        if self.month and self.access.sees_anything:
+            preemptions = reverse("billing:month-preemptions", kwargs={"month": self.month})
+            entries.append((_("Preemptions"), preemptions, "p"))
+        if self.access.sees_all_tenants:
+            entries.append((_("Cluster"), reverse("billing:cluster"), "c"))
+            entries.append((_("Ingest"), reverse("ingest:overview"), "i"))
+        here = self.request.path
+        best = max((url for _name, url, _key in entries if here.startswith(url)), key=len, default="")
+        return [Section(name, url, key, url == best) for name, url, key in entries]
+
+    @property
+    def roles(self) -> str:
+        names = [str(ROLES[role]) for role in sorted(self.access.roles)]
+        if self.access.admin_of:
+            names.append(str(ROLES["tenant_admin"]))
+        if self.access.tenant_ids - self.access.admin_of:
+            names.append(str(ROLES["tenant_viewer"]))
+        return ", ".join(names)
+
+    @property
+    def theme(self) -> str:
+        chosen = self.request.COOKIES.get(THEME_COOKIE, "auto")
+        return chosen if chosen in THEMES else "auto"
+
+    @property
+    def themes(self) -> list[tuple[str, str, str]]:
+        return [("auto", "◐", _("As the system")), ("light", "☀", _("Light")), ("dark", "☾", _("Dark"))]
+
+    @property
+    def zone(self) -> str:
+        return "utc" if self.request.COOKIES.get(ZONE_COOKIE) == "utc" else "billing"
+
+    @property
+    def zone_name(self) -> str:
+        return "UTC" if self.zone == "utc" else self.billing_zone
+
+    @property
+    def billing_zone(self) -> str:
+        return billing_zone(self.request)
+
+    @property
+    def languages(self) -> list[tuple[str, str, bool]]:
+        now = get_language()
+        short = {"en": "EN", "zh-hans": "中文"}
+        return [(code, short.get(code, name), code == now) for code, name in settings.LANGUAGES]
+
+    @property
+    def statics(self) -> dict[str, Any]:
+        """Texts that the scripts need, so that no script carries a language of its own."""
+        return {"table": _("Table"), "chart": _("Chart")}

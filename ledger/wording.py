@@ -1,0 +1,214 @@
+"""The field's words for people, in their language (the glossary): stored codes in, translated text out."""
+
+from __future__ import annotations
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from ledger.models.choices import PeriodState, Role
+
+Words = dict[str, str | Promise]
+
+# In the order of the table in domain.md section 4; charts, bars and legends keep it.
+CATEGORIES: Words = {
+    "reserved_used": _("Reserved, used"),
+    "on_demand": _("On-demand"),
+    "borrowed": _("Borrowed"),
+    "lent": _("Lent"),
+    "reserved_idle": _("Reserved-but-idle"),
+    "undelivered": _("Undelivered"),
+    "oversold": _("Oversold"),
+    "unreserved_idle": _("Unreserved idle"),
+    "excess": _("Excess"),
+}
+
+CATEGORY_MEANINGS: Words = {
+    "reserved_used": _("Occupied inside the tenant's own reservation."),
+    "on_demand": _("Occupied beyond the reservation, on unreserved capacity."),
+    "borrowed": _("Occupied beyond the reservation, on another's idle reservation."),
+    "lent": _("Reserved, idle for its owner, used by somebody else: the same GPUs as that one's borrowed."),
+    "reserved_idle": _("Reserved and used by nobody."),
+    "undelivered": _(
+        "Reserved and idle although the tenant's own preempted work was waiting; the platform pays."
+    ),
+    "oversold": _("Reserved, but the capacity was not there; nobody pays."),
+    "unreserved_idle": _("Neither reserved nor occupied."),
+    "excess": _("Occupied beyond what capacity backs: oversubscription or wrong data."),
+}
+
+LINE_KINDS: Words = {
+    "usage": _("Usage"),
+    "shared": _("Shared service"),
+    "tokens": _("Tokens"),
+    "transfer": _("Transfer"),
+    "credit": _("Credit"),
+    "adjustment": _("Adjustment"),
+}
+
+TOKEN_KINDS: Words = {
+    "input": _("Input tokens"),
+    "cached_input": _("Cached input tokens"),
+    "output": _("Output tokens"),
+    "reasoning": _("Reasoning tokens"),
+}
+
+# Categories of lines that move money and no GPU time, or that stand for a difference.
+LINE_CATEGORIES: Words = {
+    "lend_credit": _("Credit for lending an idle reservation"),
+    "delay_credit": _("Credit for entitled GPU time that waited or was lost"),
+    "preemption_lost": _("GPU time lost to a preemption"),
+    "preemption_recompute": _("GPU time computed again after a preemption"),
+    "cost_difference": _("Cost of the pool less what was charged"),
+    "cost_unallocated": _("Cost of a pool that nobody held"),
+    "committed_unused": _("Committed tokens not used"),
+}
+
+SERVICE_CLASSES: Words = {"guaranteed": _("guaranteed"), "preemptible": _("preemptible")}
+PURPOSES: Words = {"warmup": _("warm-up"), "load_test": _("load test"), "drill": _("drill")}
+
+CAUSES: Words = {
+    "reclaim_own_reservation": _("reclaimed its own reservation"),
+    "priority": _("higher priority"),
+    "fair_share": _("fair share"),
+    "kv_cache_pressure": _("KV-cache pressure"),
+    "capacity_lost": _("capacity lost"),
+    "maintenance": _("maintenance"),
+    "overuse": _("overuse"),
+    "other": _("other cause"),
+}
+
+EVIDENCE: Words = {
+    "reported": _("reported"),
+    "from_requests": _("from the requests voided"),
+    "from_occupancy": _("from occupancy and checkpoint"),
+    "from_calibration": _("from the calibration"),
+    "unknown": _("unknown"),
+}
+
+PREEMPTOR_SOURCES: Words = {
+    "structured": _("stated by the scheduler"),
+    "parsed": _("parsed from a message"),
+    "inferred": _("inferred"),
+    "none": _("not known"),
+}
+
+DISPOSITIONS: Words = {
+    "requeued": _("re-queued"),
+    "stopped": _("stopped"),
+    "degraded": _("degraded"),
+    "drained": _("drained"),
+}
+
+PAYERS: Words = {
+    "victim": _("the victim"),
+    "preemptor": _("the preemptor"),
+    "platform": _("the platform"),
+}
+
+EVENT_TYPES: Words = {
+    "capacity": _("Capacity"),
+    "reservation": _("Reservation"),
+    "occupancy": _("Occupancy"),
+    "pending": _("Pending"),
+    "preemption": _("Preemption"),
+    "resume": _("Resume"),
+    "request": _("Request"),
+    "usage": _("Usage"),
+    "rejection": _("Rejection"),
+    "quota": _("Quota"),
+    "correction": _("Correction"),
+}
+
+PERIOD_STATES: dict[int, str | Promise] = {
+    PeriodState.OPEN: _("open"),
+    PeriodState.REVIEW: _("in review"),
+    PeriodState.CLOSED: _("closed"),
+}
+
+BATCH_STATES: Words = {"received": _("waiting"), "booked": _("booked"), "refused": _("refused")}
+
+STATEMENT_STATES: Words = {"draft": _("Draft"), "issued": _("Issued")}
+
+ROLES: Words = {
+    Role.FINANCE: _("Finance"),
+    Role.PLATFORM: _("Platform"),
+    Role.AUDITOR: _("Auditor"),
+    Role.TENANT_ADMIN: _("Tenant admin"),
+    Role.TENANT_VIEWER: _("Tenant viewer"),
+    Role.INGEST: _("Ingest"),
+}
+
+# What a person reads about an exception, and what to do about it.
+EXCEPTIONS: dict[str, tuple[str | Promise, str | Promise]] = {
+    "level_conflict": (
+        _("Two facts contradict each other"),
+        _("Correct one of them at its source; until then the greater (source, id) holds."),
+    ),
+    "merge_conflict": (
+        _("Reports of one preemption disagree"),
+        _("Check the sources that reported it; the smaller (source, id) holds."),
+    ),
+    "suspected_duplicate": (
+        _("An event looks like one delivered before under another id"),
+        _("Withdraw one of them with a correction if they are the same."),
+    ),
+    "unattributed": (
+        _("GPU time whose tenant is not known"),
+        _("Map the identity to a tenant; the time moves from suspense to its bill."),
+    ),
+    "oversold": (
+        _("Reservations that the capacity could not serve"),
+        _("Compare the reservations with the capacity of the pool."),
+    ),
+    "excess": (
+        _("More GPUs occupied than capacity backs"),
+        _("Check the capacity and the occupancy facts of the pool."),
+    ),
+    "over_reserved": (
+        _("Use inside reservations beyond the capacity"),
+        _("The capacity facts are wrong or missing; correct them."),
+    ),
+    "price_missing": (
+        _("No price for a line"),
+        _("Add the price to the rate card; the amount stays empty until then."),
+    ),
+    "capacity_unknown": (
+        _("Capacity unknown"),
+        _("Send a capacity fact for the pool; nothing before it can be split."),
+    ),
+    "measured_exceeds_occupancy": (
+        _("Requests measured more GPU time than the service held"),
+        _("Check the gateway's GPU seconds; they are scaled down until then."),
+    ),
+    "key_missing": (
+        _("Requests without the measure that divides the service"),
+        _("They weigh nothing until the gateway reports it or a calibration is in force."),
+    ),
+}
+
+
+def category_name(code: str) -> str:
+    """A category or a token kind in words; what is neither is shown as it is stored."""
+    for words in (CATEGORIES, TOKEN_KINDS, LINE_CATEGORIES):
+        if code in words:
+            return str(words[code])
+    kind = code.removesuffix("_overage")
+    if kind != code and kind in TOKEN_KINDS:
+        return str(_("%(tokens)s beyond the quota") % {"tokens": TOKEN_KINDS[kind]})
+    return code
+
+
+def apart_from_neighbours(service_class: str, purpose: str, service_idle: bool) -> str:
+    """What sets a line apart from others of its category: class, purpose, idle time of a service."""
+    words = [
+        SERVICE_CLASSES.get(service_class, service_class),
+        PURPOSES.get(purpose, purpose),
+        _("idle time of the service") if service_idle else "",
+    ]
+    return ", ".join(str(word) for word in words if word)
+
+
+def exception_words(code: str) -> tuple[str, str]:
+    """What happened and what to do, for an exception's code."""
+    what, remedy = EXCEPTIONS.get(code, (code.replace("_", " "), ""))
+    return str(what), str(remedy)
