@@ -136,7 +136,8 @@ def note_sighting(state: State, seen: KubeEvent, watched: Watched, facts: Entry)
 
 def _tell(state: State, uid: str, source: SourceConfig, final: bool) -> Iterator[Event]:
     entry = state["pods"][uid]
-    if "milli" in entry:
+    # A look from before the binding does not know since when the victim ran.
+    if "bound" in entry or (final and "milli" in entry):
         for occurrence, seen in sorted(entry["sightings"].items()):
             yield from new_only(entry, _preemption(state, uid, source, occurrence, seen, final))
 

@@ -118,4 +118,4 @@ def disruption(entry: Entry, uid: str, pod: Pod | None, source: SourceConfig) ->
         by = {"workload": hint["preemptor"], "identity": identity("k8s_namespace", hint["namespace"])}
         data |= {"preemptor": by, "preemptor_source": "parsed"}
     yield event(source, f"{uid}/disrupted", "preemption", entry["disrupted"], data)
-    yield from released(entry, uid, source, entry["disrupted"], data)
+    yield from released(entry, uid, source, entry["disrupted"], data, "disrupted/released")

@@ -205,7 +205,7 @@ def note_pod(state: State, pod: Pod) -> Entry:
         holder=pod.holder,
         queue=pod.queue,
         group=pod.group,
-        owner=pod.owner,
+        owner=pod.owner or entry.get("owner", ""),
         scheduler=pod.scheduler,
         priority=pod.priority,
         priority_class=pod.priority_class,
@@ -304,13 +304,15 @@ def preemption_data(entry: Entry, uid: str, cause: str) -> Entry:
     }
 
 
-def released(entry: Entry, uid: str, source: SourceConfig, decided_ms: int, data: Entry) -> Iterator[Event]:
-    """The same preemption once the GPUs are free."""
+def released(
+    entry: Entry, uid: str, source: SourceConfig, decided_ms: int, data: Entry, key: str = "released"
+) -> Iterator[Event]:
+    """The same preemption once the GPUs are free; `key` tells apart what different witnesses say of it."""
     if "ended" in entry:
         ended = max(entry["ended"], decided_ms)
         disposition = "requeued" if entry["owner"] else "stopped"
         whole = {**data, "released_at": rfc3339(ended), "disposition": disposition}
-        yield event(source, f"{uid}/released", "preemption", decided_ms, whole)
+        yield event(source, f"{uid}/{key}", "preemption", decided_ms, whole)
 
 
 def resumes(state: State, uid: str, source: SourceConfig, decided_ms: int) -> Iterator[Event]:

@@ -80,6 +80,7 @@ def flush(source: SourceConfig, state: State, before_ms: int | None) -> Iterator
         if "milli" not in entry:
             yield from refuse_unseen(entry, uid)
             continue
+        yield from new_only(entry, _evictions(entry, uid, source, final=True))
         if "guess" not in entry:
             entry["guess"] = True
             guess = infer_preemptor(state["pods"], uid, evicted, entry["action"], window_ms)
@@ -140,9 +141,10 @@ def evicted_ms(entry: Entry) -> int | None:
     return min(moments, default=None)
 
 
-def _evictions(entry: Entry, uid: str, source: SourceConfig) -> Iterator[Event]:
+def _evictions(entry: Entry, uid: str, source: SourceConfig, final: bool = False) -> Iterator[Event]:
     decided = evicted_ms(entry)
-    if decided is None:
+    # A look from before the binding does not know since when the victim ran.
+    if decided is None or not ("bound" in entry or final):
         return
     data = preemption_data(entry, uid, CAUSE_OF_ACTION.get(entry["action"], "other"))
     if "evict_condition" in entry:
