@@ -45,7 +45,8 @@ JOIN ledger_event event ON event.source_id = source.id AND event.event_id = void
 # higher one has ended by `from` matters no more. `number` counts workloads in byte order of their ids.
 LEVELS = """
 WITH live AS MATERIALIZED (
-    SELECT s.kind, s.subject, s.attempt, s.first_at, dense_rank() OVER (ORDER BY s.kind, s.subject) AS number
+    SELECT s.id AS subject_id, s.kind, s.subject, s.attempt, s.first_at,
+           dense_rank() OVER (ORDER BY s.kind, s.subject) AS number
     FROM ledger_subject s
     WHERE s.pool_id = %(pool)s AND s.kind IN (1, 2, 3)
       AND s.first_at < %(to)s AND (s.last_at >= %(from)s OR s.last_milli_gpus > 0)
@@ -54,7 +55,7 @@ WITH live AS MATERIALIZED (
           WHERE s.kind = 3 AND higher.pool_id = s.pool_id AND higher.kind = 3 AND higher.subject = s.subject
             AND higher.attempt > s.attempt AND higher.first_at <= %(from)s)
 ), fact AS (
-    SELECT live.number, level.*
+    SELECT live.number, live.subject_id, level.*
     FROM live
     CROSS JOIN LATERAL (
         SELECT l.starts_at FROM ledger_level l
@@ -67,13 +68,13 @@ WITH live AS MATERIALIZED (
      AND level.attempt = live.attempt AND level.starts_at = latest.starts_at
     WHERE live.first_at <= %(from)s AND level.event_id <> ALL(%(void)s)
     UNION ALL
-    SELECT live.number, level.*
+    SELECT live.number, live.subject_id, level.*
     FROM ledger_level level JOIN live USING (kind, subject, attempt)
     WHERE level.pool_id = %(pool)s AND level.starts_at > %(from)s AND level.starts_at < %(to)s
       AND level.event_id <> ALL(%(void)s)
 )
 SELECT kind, number, attempt, starts_at, milli_gpus, coalesce(identity_id, -1), lendable,
-       (service_class * 8 + purpose)::smallint, coalesce(ends_at, 'infinity'), event_id
+       (service_class * 8 + purpose)::smallint, coalesce(ends_at, 'infinity'), event_id, subject_id
 FROM fact
 """
 LEVEL_COLUMNS = {
@@ -87,6 +88,7 @@ LEVEL_COLUMNS = {
     "group": "smallint",
     "ends_ms": "timestamptz",
     "event": "bigint",
+    "subject_id": "bigint",
 }
 
 # (source, id) of the few events that share subject and instant with another (primary key).
@@ -164,6 +166,38 @@ WHERE identity.id = ANY(%(identities)s) AND identity.kind IN ('tenant', 'service
 UNION ALL
 SELECT identity_id, tenant_id, lower(validity), upper(validity)
 FROM ledger_identitymapping WHERE identity_id = ANY(%(identities)s)
+"""
+
+# Emptied first: a second computation in one transaction finds the table of the first.
+CREATE_WORKLOAD_STAGE = """
+CREATE TEMP TABLE IF NOT EXISTS workload_day (
+    pool_id bigint, starts_at timestamptz, ends_at timestamptz, holder_id bigint, subject_id bigint, kind_of smallint,
+    reserved_used bigint, on_demand bigint, borrowed bigint, excess bigint
+) ON COMMIT DROP;
+TRUNCATE workload_day
+"""
+
+# What a workload is called, and by whom and why it runs, is what its last level of the day said (level_of_subject).
+WRITE_WORKLOAD_DAYS = """
+INSERT INTO billing_workloadday (
+    pool_id, starts_at, holder_id, workload, attempt, name, "user", labels, service_class, purpose,
+    reserved_used_gpu_us, on_demand_gpu_us, borrowed_gpu_us, excess_gpu_us)
+SELECT day.pool_id, day.starts_at, day.holder_id, subject.subject, subject.attempt,
+       coalesce(latest.attributes->>'name', ''), coalesce(latest.attributes->>'user', ''), latest.attributes->'labels',
+       day.kind_of / 8, mod(day.kind_of, 8), day.reserved_used, day.on_demand, day.borrowed, day.excess
+FROM (
+    SELECT pool_id, starts_at, ends_at, holder_id, subject_id, max(kind_of) AS kind_of,
+           sum(reserved_used)::bigint AS reserved_used, sum(on_demand)::bigint AS on_demand,
+           sum(borrowed)::bigint AS borrowed, sum(excess)::bigint AS excess
+    FROM workload_day GROUP BY 1, 2, 3, 4, 5
+) day
+JOIN ledger_subject subject ON subject.id = day.subject_id
+LEFT JOIN LATERAL (
+    SELECT attributes FROM ledger_level level
+    WHERE level.pool_id = subject.pool_id AND level.kind = subject.kind AND level.subject = subject.subject
+      AND level.attempt = subject.attempt AND level.starts_at < day.ends_at AND level.milli_gpus > 0
+    ORDER BY level.starts_at DESC LIMIT 1
+) latest ON true
 """
 
 # Rows of [from, to) go before new ones come, in the same transaction (primary keys: pool, starts_at).

@@ -20,7 +20,7 @@ from ledger.core.levels import Kind, Levels, changes_at, sort_order
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_CHUNK = 256  # instants looked at together
+_CHUNK = 1024  # instants looked at together
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,8 @@ def _fill(occupancy: Int64s, categories: Int64s, preemptible: Bools) -> Int64s:
     shares = np.zeros((len(categories), *occupancy.shape), np.int64)
     left = categories.copy()
     for members in (np.flatnonzero(~preemptible), np.flatnonzero(preemptible)):
+        if not len(members):
+            continue
         remaining = occupancy[members]
         for category in range(len(categories)):
             taken = np.minimum(left[category], remaining.sum(axis=0))

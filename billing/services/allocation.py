@@ -33,9 +33,15 @@ from billing.services.allocation_rows import (
     write_pool_slots,
 )
 from billing.services.allocation_usage import Terms, read_usage, usage_by_slot
+from billing.services.allocation_workloads import (
+    by_workload,
+    open_stage,
+    stage_workload_days,
+    write_workload_days,
+)
 from ledger.core.levels import Kind, Levels, resolve_holders
 from ledger.core.periods import Month, Span, slot_edges, to_datetime, to_ms, utc_days
-from ledger.core.units import MS_PER_HOUR
+from ledger.core.units import MS_PER_DAY, MS_PER_HOUR
 from ledger.locks import Lock, acquire
 from ledger.models import Ledger, Period, PeriodState, Pool, ServiceClass
 
@@ -43,6 +49,8 @@ Int64s = NDArray[np.int64]
 
 # By group (class x 8 + purpose): what is filled last within a holder.
 _PREEMPTIBLE = np.repeat([kind == ServiceClass.PREEMPTIBLE for kind in sorted(ServiceClass.values)], 8)
+
+_LONGEST_RUN_MS = 7 * MS_PER_DAY
 
 FINDINGS = (
     "capacity_unknown",
@@ -76,7 +84,7 @@ class Computed:
 def compute_allocation(
     month: Month, pool: Pool | None = None, horizon: datetime | None = None, *, everything: bool = False
 ) -> Computed:
-    """Bring PoolSlot, Allocation, LendingDay of `month` up to date with the facts.
+    """Bring PoolSlot, Allocation, LendingDay and WorkloadDay of `month` up to date with the facts.
 
     Only (pool, UTC day) units that are dirty, or lie beyond the stored horizon, are computed, each from its opening
     levels on, so the cost follows what changed. `horizon`: compute up to here (default: the last whole hour);
@@ -93,12 +101,14 @@ def compute_allocation(
     dirty = _take_dirty(period, span, end_ms, pool, everything)
     computed = Computed(month, to_datetime(end_ms))
     context = _Context.load(month)
+    open_stage()
     for one in Pool.objects.order_by("slug"):
         runs = _day_runs(dirty.get(one.pk, []), Span(span.start_ms, end_ms))
         for run in runs:
             _compute_pool(one, run, context, computed)
         if runs:
             computed.spans[one.pk] = runs
+    write_workload_days()
     if pool is None:
         period.horizon_at = to_datetime(end_ms)
         period.computed_at = timezone.now()
@@ -147,12 +157,12 @@ def _take_dirty(
 
 
 def _day_runs(dirty: Iterable[Span], whole: Span) -> list[Span]:
-    """The UTC days of `whole` that the dirty spans touch, neighbours joined."""
+    """The UTC days of `whole` that the dirty spans touch, neighbours joined up to a week: bounds memory."""
     spans = sorted(part for span in dirty if (part := span.overlap(whole)))
     runs: list[Span] = []
     for day in utc_days(whole):
         if any(span.overlap(day) for span in spans):
-            if runs and runs[-1].end_ms == day.start_ms:
+            if runs and runs[-1].end_ms == day.start_ms and day.end_ms - runs[-1].start_ms <= _LONGEST_RUN_MS:
                 runs[-1] = Span(runs[-1].start_ms, day.end_ms)
             else:
                 runs.append(day)
@@ -202,7 +212,8 @@ def _compute_pool(pool: Pool, span: Span, context: _Context, computed: Computed)
         *(day.start_ms for day in utc_days(span)),
         *(t for t in price_cuts if span.start_ms < t < span.end_ms),
     ]
-    mixed = mixed_holders(levels, span.start_ms, span.end_ms)
+    workloads = by_workload(levels, facts)
+    mixed = mixed_holders(workloads.levels, span.start_ms, span.end_ms)
     split = split_pool(
         levels, context.index.holders, edges, facts.effective.capacity_from_ms, lending_cuts, mixed
     )
@@ -214,6 +225,7 @@ def _compute_pool(pool: Pool, span: Span, context: _Context, computed: Computed)
     computed.slots += write_pool_slots(pool.pk, split)
     computed.rows += write_allocations(pool.pk, edges, rows, context.index)
     write_lending(pool.pk, split, context.index)
+    stage_workload_days(pool.pk, span, split, workloads, context.index)
     missed_ms = _held_without_capacity_ms(levels, split)
     computed.findings += _write_findings(
         pool, span, context, split, noticed, facts.conflicting_events, missed_ms

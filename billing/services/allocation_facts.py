@@ -65,6 +65,13 @@ class PoolFacts:
     effective: EffectiveLevels
     waits: Levels
     conflicting_events: Int64s
+    _subjects: tuple[Int64s, Int64s]
+
+    def subject_ids(self, subject: Int64s, attempt: Int64s) -> Int64s:
+        """Primary keys of subject rows; both arguments as in the levels."""
+        keys, ids = self._subjects
+        found: Int64s = ids[np.searchsorted(keys, _subject_key(subject, attempt))]
+        return found
 
 
 def void_events() -> list[int]:
@@ -85,7 +92,19 @@ def read_pool_facts(pool_id: int, span: Span, void: list[int], index: HolderInde
     levels = Levels(*(rows[name] for name in Levels.__slots__))
     effective = effective_levels(LevelFacts(levels, rows["ends_ms"], _ranks(levels, rows["event"])))
     waits = read_rows(sql.WAITS, sql.WAIT_COLUMNS, {k: params[k] for k in ("pool", "from", "to")})
-    return PoolFacts(effective, _wait_levels(waits, index), rows["event"][effective.conflicts])
+    keys, first = np.unique(_subject_key(rows["subject"], rows["attempt"]), return_index=True)
+    return PoolFacts(
+        effective,
+        _wait_levels(waits, index),
+        rows["event"][effective.conflicts],
+        (keys, rows["subject_id"][first]),
+    )
+
+
+def _subject_key(subject: Int64s, attempt: Int64s) -> Int64s:
+    """Subjects are counted from 1 by the query, attempts are 32-bit: together they fit one integer."""
+    key: Int64s = (subject << 32) | attempt
+    return key
 
 
 def _ranks(levels: Levels, events: Int64s) -> Int64s:

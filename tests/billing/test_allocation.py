@@ -20,6 +20,7 @@ from billing.models import (
     PreemptionRecord,
     PreemptionWait,
     ServicePolicy,
+    WorkloadDay,
 )
 from billing.services.allocation import MonthClosed, compute_allocation
 from ledger.core.periods import Month
@@ -77,7 +78,7 @@ def table(model) -> list[tuple]:
 
 
 def tables() -> list:
-    return [table(PoolSlot), table(Allocation), table(LendingDay)]
+    return [table(model) for model in (PoolSlot, Allocation, LendingDay, WorkloadDay)]
 
 
 @pytest.fixture
@@ -195,6 +196,31 @@ def test_classes_and_purposes_are_told_apart(worked_example):
         ("beta", 0, 0, "reserved_used"): 4,
         ("beta", 2, 2, "on_demand"): 1,
     }
+
+
+def test_workloads_share_their_holders_time_by_the_day_and_keep_their_names(worked_example):
+    told = {"name": "qwen-eval", "user": "lin", "labels": {"team": "nlp"}}
+    beta = identity("beta")
+    capacity(worked_example, hour(20), 32_000)
+    occupancy(worked_example, "wl-5", beta, hour(23), 4_000, attributes=told, purpose=Purpose.WARMUP)
+    occupancy(worked_example, "wl-5", beta, hour(25), 0)
+    compute(48)
+    days = {
+        (row.workload, row.starts_at): (row.reserved_used_gpu_us, row.on_demand_gpu_us + row.borrowed_gpu_us)
+        for row in WorkloadDay.objects.filter(holder__slug__in=["beta", "gamma"])
+    }
+    full = 24 * GPU_US_PER_GPU_HOUR
+    assert days["wl-3", hour(0)] == (0, (2 * 8 + 3 * 4 + 17 * 8) * GPU_US_PER_GPU_HOUR)
+    assert days["wl-3", hour(24)] == (0, 8 * full)
+    # beta's 4 reserved GPUs are shared by its two workloads of 4 while both run.
+    assert days["wl-5", hour(24)] == (2 * GPU_US_PER_GPU_HOUR, days["wl-5", hour(24)][1])
+    assert days["wl-2", hour(24)][0] + days["wl-5", hour(24)][0] == 4 * full
+    row = WorkloadDay.objects.get(workload="wl-5", starts_at=hour(24))
+    assert (row.name, row.user, row.labels) == ("qwen-eval", "lin", {"team": "nlp"})
+    assert (row.attempt, row.purpose) == (1, Purpose.WARMUP)
+    for name in ("reserved_used", "on_demand", "borrowed", "excess"):
+        whole = Allocation.objects.aggregate(gpu_us=Sum(f"{name}_gpu_us"))
+        assert WorkloadDay.objects.aggregate(gpu_us=Sum(f"{name}_gpu_us")) == whole
 
 
 def test_an_unmapped_identity_is_in_suspense_until_somebody_maps_it():
