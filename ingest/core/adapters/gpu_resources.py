@@ -134,7 +134,9 @@ def _parts(resources: Mapping[str, Any], source: SourceConfig) -> Iterator[int]:
             yield _shared_devices(quantity_milli(value), resources, source)
         elif name == "koordinator.sh/gpu-core" and "koordinator.sh/gpu" in resources:
             continue  # `gpu` is shorthand for `gpu-core` and `gpu-memory-ratio`; admission may leave both
-        elif name in _PERCENT_OF_GPU or (name == _KOORDINATOR_MEMORY_RATIO and not _PERCENT_OF_GPU & resources.keys()):
+        elif name in _PERCENT_OF_GPU or (
+            name == _KOORDINATOR_MEMORY_RATIO and not _PERCENT_OF_GPU & resources.keys()
+        ):
             yield quantity_milli(value) // 100
         elif name == "aliyun.com/gpu-mem" and not _PERCENT_OF_GPU & resources.keys():
             yield quantity_milli(value) // _device_memory("gpu_memory_gib", name, source)
