@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.db.models import Sum
 from django.utils import timezone
@@ -16,6 +17,7 @@ from billing.models import (
     BillingFinding,
     Calibration,
     LendingDay,
+    Policy,
     PoolSlot,
     PreemptionRecord,
     PreemptionWait,
@@ -36,6 +38,7 @@ from ledger.models import (
     Period,
     PeriodState,
     Purpose,
+    Request,
     ServiceClass,
     UsageHour,
 )
@@ -364,6 +367,63 @@ def test_measured_basis_leaves_the_rest_to_the_owner(chat):
     idle = Allocation.objects.get(service_idle=True)
     assert idle.on_demand_gpu_us == 4 * GPU_US_PER_GPU_HOUR - 6 * 10**9
     assert not Allocation.objects.filter(account__tenant__holder__slug="beta").exists()
+
+
+def serve(pool, service, who: str, starts: float, ends: float, **measures) -> None:
+    """One request on record, from and to hours after the month's start."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE TABLE IF NOT EXISTS ledger_request_20261001 PARTITION OF ledger_request "
+            "FOR VALUES FROM ('2026-10-01') TO ('2026-10-02')"
+        )
+    Request.objects.create(
+        day=hour(ends).date(), source_id=1, event_id=f"{who}-{ends}", content_hash=b"", booking_id=1, line=1,
+        starts_at=hour(starts), ends_at=hour(ends), pool=pool, service=service, identity=identity(who),
+        model=ModelName.objects.get(), request=f"{who}-{ends}", outcome=Outcome.OK, **measures,
+    )  # fmt: skip
+
+
+def served(category: str = "on_demand") -> dict:
+    """{(slot start, tenant): GPU-hours} of the service's divided time."""
+    rows = Allocation.objects.filter(holder__slug="chat", service_idle=False)
+    return {
+        (row.starts_at, row.account.tenant.slug): getattr(row, f"{category}_gpu_us") / GPU_US_PER_GPU_HOUR
+        for row in rows
+        if getattr(row, f"{category}_gpu_us")
+    }
+
+
+def test_a_slot_inside_an_hour_counts_the_requests_that_finish_in_it(chat):
+    pool, service = chat
+    ServicePolicy.objects.create(service=service, valid_from=hour(0.5), key="gpu_seconds")
+    tokens = {"input_tokens": 10, "output_tokens": 10, "cached_input_tokens": 0}
+    serve(pool, service, "acme", 0.1, 0.25, gpu_us=7, **tokens)
+    serve(pool, service, "beta", 0.1, 0.5, gpu_us=30, **tokens)
+    serve(pool, service, "acme", 0.4, 0.75, gpu_us=10)
+    compute(1)
+    assert served() == {(hour(0), "acme"): 2, (hour(0.5), "acme"): 0.5, (hour(0.5), "beta"): 1.5}
+
+
+def test_time_in_flight_is_cut_at_the_slots_of_an_hour(chat):
+    pool, service = chat
+    ServicePolicy.objects.update(key="concurrency")
+    Policy.objects.create(valid_from=hour(0.5))
+    serve(pool, service, "acme", 0.25, 0.75)
+    serve(pool, service, "beta", 0, 0.25)
+    compute(1)
+    assert served() == {(hour(0), "acme"): 1, (hour(0), "beta"): 1, (hour(0.5), "acme"): 2}
+
+
+def test_contract_shares_need_no_requests(chat):
+    _, service = chat
+    ServicePolicy.objects.create(
+        service=service, valid_from=hour(1), key="shares", shares={"acme": 3, "beta": 1, "gone": 5}
+    )
+    compute(2)
+    assert {k: v for k, v in served().items() if k[0] == hour(1)} == {
+        (hour(1), "acme"): 3,
+        (hour(1), "beta"): 1,
+    }
 
 
 def test_replicas_that_warm_up_keep_their_purpose(chat):
