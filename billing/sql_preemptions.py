@@ -2,7 +2,7 @@
 
 # Which preemptions have to be measured again: those decided in [%(from)s, %(to)s) whose pool (or another pool of the
 # same GPU model) is dirty anywhere between admission and the end of their waiting, those that still wait, and those
-# without a record. Leans on preemption_report_when and preemption_key.
+# without a record; with %(everything)s all that were decided in it. Leans on preemption_report_when and preemption_key.
 STALE = """
 SELECT DISTINCT report.cluster, report.preemption
 FROM ledger_preemptionreport report
@@ -11,6 +11,7 @@ LEFT JOIN billing_preemptionrecord record
     ON record.cluster = report.cluster AND record.preemption = report.preemption
 WHERE report.decided_at < %(to)s AND report.event_id <> ALL(%(void)s) AND (
     record.id IS NULL
+    OR (%(everything)s AND report.decided_at >= %(from)s)
     OR (record.waits_until IS NULL AND record.disposition NOT IN ('stopped', 'drained') AND NOT record.queued_only)
     OR (greatest(record.decided_at, record.waits_until, record.resumed_at) >= %(from)s AND EXISTS (
         SELECT 1 FROM ledger_dirtyspan dirty JOIN ledger_pool other ON other.id = dirty.pool_id

@@ -57,7 +57,8 @@ def compute_month(
     """Bring a month's books up to date with the facts: preemptions, allocation, lines, transfers, drafts.
 
     Doing it twice changes nothing. pool: allocate only this pool's dirty time; what follows from it is the whole
-    month's. horizon: compute up to here, the last whole hour by default. everything: allocate all days again.
+    month's. horizon: compute up to here, the last whole hour by default. everything: measure and allocate
+    all of it again, changed or not.
 
     Raises:
         MonthClosed: the month is closed.
@@ -70,7 +71,7 @@ def compute_month(
     terms, books = month_terms(month, ledger.billing_time_zone), accounts()
 
     say("preemptions")
-    rebuilt = rebuild_preemptions(span, horizon_ms, terms, books)
+    rebuilt = rebuild_preemptions(span, horizon_ms, terms, books, everything=everything)
     say("allocation")
     computed = compute_allocation(month, pool, to_datetime(horizon_ms), everything=everything)
     say("rating")

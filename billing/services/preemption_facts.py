@@ -24,12 +24,16 @@ def _ms(instant: datetime | None) -> int | None:
     return None if instant is None else to_ms(instant)
 
 
-def stale_preemptions(span: Span, void: Sequence[int]) -> list[Key]:
-    """Preemptions decided before the span's end whose record is missing, still waits, or rests on dirty time."""
+def stale_preemptions(span: Span, void: Sequence[int], *, everything: bool = False) -> list[Key]:
+    """Preemptions decided before the span's end whose record is missing, still waits, or rests on dirty time.
+
+    everything: also all that were decided in the span.
+    """
     parameters: dict[str, Any] = {
         "from": to_datetime(span.start_ms),
         "to": to_datetime(span.end_ms),
         "void": list(void),
+        "everything": everything,
     }
     with connection.cursor() as cursor:
         cursor.execute(STALE, parameters)

@@ -69,14 +69,14 @@ class _Work:
 
 
 def rebuild_preemptions(
-    span: Span, horizon_ms: int, terms: MonthTerms, accounts: Accounts
+    span: Span, horizon_ms: int, terms: MonthTerms, accounts: Accounts, *, everything: bool = False
 ) -> list[uuid.UUID]:
     """Measure again what is out of date among preemptions decided before the end of `span`; returns their ids.
 
     Marks pools dirty where the waiting of their preempted work changed. Runs inside the computation's transaction.
     """
     void = void_events()
-    keys = stale_preemptions(Span(span.start_ms, min(span.end_ms, horizon_ms)), void)
+    keys = stale_preemptions(Span(span.start_ms, min(span.end_ms, horizon_ms)), void, everything=everything)
     if not keys:
         return []
     index = HolderIndex.load()

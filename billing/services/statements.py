@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from billing.core.canonical_json import canonical_sha256
 from billing.core.line_text import description
 from billing.core.rating_lines import GPU_US, Line, tenant_account
-from billing.core.statement import Bill, PrintedLine, bill
+from billing.core.statement import Bill, PrintedLine, bill, seal
 from billing.models import Statement, StatementLine, StatementState
 from billing.selectors.allocations import RequeuedRow, requeued
 from billing.selectors.tokens import TokenRow, tokens
@@ -99,7 +98,8 @@ def _draft(tenant: Tenant, printed: Bill, month: _Month, now: datetime) -> State
         total_minor=printed.total_minor,
         totals=content["totals"],
         content=content,
-        sha256=canonical_sha256(content),
+        # A draft is sealed without predecessors: nothing may follow it yet.
+        sha256=seal(content, "", ""),
         computed_at=now,
     )
 

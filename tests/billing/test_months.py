@@ -182,7 +182,7 @@ def test_gammas_preemption_in_the_worked_example(worked_example: Pool) -> None:
     # Just before: 8 held beyond any reservation, 4 unreserved and 4 borrowed from acme.
     assert (record.on_demand_milli_gpus, record.borrowed_milli_gpus) == (4_000, 4_000)
     assert (record.charged_to, record.amount_micro) == ("victim", 0)
-    assert (record.resumed_pool, record.resumed_state) == (worked_example, "idle")
+    assert (record.resumed_pool, record.resumed_state) == (worked_example, "full")
     assert PreemptionWait.objects.get().ends_at == hour(7)
     share = PreemptionShare.objects.get()
     assert (share.account.tenant.slug, share.lost_gpu_us) == ("gamma", record.lost_gpu_us)

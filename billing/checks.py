@@ -1,0 +1,210 @@
+"""What must always hold of the books, as a list of functions that return findings (domain.md section 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.db import connection, transaction
+
+from billing.core.posting import INVARIANTS as POSTING_INVARIANTS
+from billing.core.posting import targets_of
+from billing.core.statement import GENESIS, Link, broken_links, seal
+from billing.models import Statement, StatementLine, StatementState
+from billing.selectors.accounts import accounts
+from billing.selectors.terms import month_terms
+from billing.services.months import compute_month
+from billing.services.posting import posted_for
+from billing.services.rating import rate_month
+from billing.sql_checks import (
+    FINGERPRINTS,
+    PAIRS_THAT_DO_NOT_ADD_UP,
+    ROWS_WITHOUT_SLOT,
+    SLOTS_THAT_DO_NOT_ADD_UP,
+    SLOTS_THAT_DO_NOT_MEET,
+    STATEMENTS_THAT_DO_NOT_ADD_UP,
+)
+from ledger.checks import CHECKS as RECORD_CHECKS
+from ledger.checks import Check, Finding
+from ledger.core.periods import Month, Span, to_ms
+from ledger.core.transfers import postings
+from ledger.models import DirtySpan, Ledger, Period, PeriodState
+
+
+def _periods(month: str | None) -> list[Period]:
+    """Months that were ever computed."""
+    rows = Period.objects.filter(horizon_at__isnull=False).order_by("starts_at")
+    return list(rows if month is None else rows.filter(month=month))
+
+
+def _rows(statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return cursor.fetchall()
+
+
+def _during(period: Period) -> dict[str, Any]:
+    return {"from": period.starts_at, "to": period.ends_at}
+
+
+def slots_conserve_capacity(month: str | None) -> Iterator[Finding]:
+    """11.1: per pool and slot, capacity = where all of it went, and the holders' rows add up to it."""
+    for period in _periods(month):
+        for pool, starts_at, capacity, lending in _rows(SLOTS_THAT_DO_NOT_ADD_UP, _during(period)):
+            what = "capacity" if capacity else "lent and borrowed" if lending else "holders' rows"
+            yield Finding(
+                "capacity is conserved", f"{pool} {starts_at:%Y-%m-%dT%H:%MZ}", f"{what} do not add up"
+            )
+        for pool, starts_at in _rows(ROWS_WITHOUT_SLOT, _during(period)):
+            yield Finding(
+                "capacity is conserved", f"{pool} {starts_at:%Y-%m-%dT%H:%MZ}", "rows without a slot"
+            )
+
+
+def slots_meet(month: str | None) -> Iterator[Finding]:
+    """11.8: a month is the sum of its slots, across changes of the clock too."""
+    for period in _periods(month):
+        for pool, ends_at, starts_at in _rows(SLOTS_THAT_DO_NOT_MEET, _during(period)):
+            yield Finding(
+                "slots meet",
+                pool,
+                f"one ends at {ends_at.isoformat()}, the next starts at {starts_at.isoformat()}",
+            )
+
+
+def pairs_equal_lending(month: str | None) -> Iterator[Finding]:
+    """4: rows and columns of lender x borrower equal what was lent and borrowed."""
+    for period in _periods(month):
+        for pool, holder, lent, pairs_lent, borrowed, pairs_borrowed in _rows(
+            PAIRS_THAT_DO_NOT_ADD_UP, _during(period)
+        ):
+            problem = f"lent {lent}, in pairs {pairs_lent}; borrowed {borrowed}, in pairs {pairs_borrowed}"
+            yield Finding("pairs equal lending", f"{period.month} {pool} {holder}", problem)
+
+
+def posted_is_target(month: str | None) -> Iterator[Finding]:
+    """11.3: for every open month, at its horizon, what stands posted is what facts, rates and policies say."""
+    ledger, books = Ledger.objects.get(id=1), accounts()
+    for period in _periods(month):
+        if period.state == PeriodState.CLOSED or period.horizon_at is None:
+            continue
+        terms = month_terms(Month.parse(period.month), ledger.billing_time_zone)
+        span = Span(to_ms(period.starts_at), to_ms(period.horizon_at))
+        lines = rate_month(ledger, terms, span, books)
+        for posting in postings(targets_of(period.month, lines), posted_for(period.month, books)):
+            problem = f"{posting.quantity} {posting.unit} from {posting.debit} to {posting.credit} not posted"
+            yield Finding("posted is target", posting.key, problem)
+        for invariant in POSTING_INVARIANTS:
+            for problem in invariant(lines):
+                yield Finding("both sides of a movement agree", period.month, problem)
+
+
+def statements_add_up(month: str | None) -> Iterator[Finding]:
+    """11.4: sum of lines = total = the tenant's transfers, exactly and as printed."""
+    for period in _periods(month):
+        for number, total, lines, posted, minor, lines_minor in _rows(
+            STATEMENTS_THAT_DO_NOT_ADD_UP, {"month": period.month}
+        ):
+            problem = f"total {total}, lines {lines}, transfers {posted}; printed {minor}, printed lines {lines_minor}"
+            yield Finding("statements add up", number, problem)
+
+
+def statements_are_what_was_sealed(month: str | None) -> Iterator[Finding]:
+    """11.5: every statement's hash recomputes, its rows say what its content says, and both chains hold."""
+    rows = Statement.objects.select_related("tenant__holder").order_by("period", "tenant__holder__slug")
+    links: list[Link] = []
+    contents = {}
+    for statement in rows.prefetch_related("lines").iterator(chunk_size=200):
+        if month in (None, statement.period_id):
+            yield from _statement_findings(statement)
+        if statement.state == StatementState.ISSUED:
+            slug = statement.tenant.slug
+            contents[statement.period_id, slug] = statement.content
+            links.append(
+                Link(
+                    slug,
+                    statement.period_id,
+                    statement.sha256,
+                    statement.previous_of_tenant or GENESIS,
+                    statement.previous_of_ledger or GENESIS,
+                )
+            )
+    for problem in broken_links(links, contents):
+        yield Finding("the chain of statements holds", "", problem)
+
+
+def _statement_findings(statement: Statement) -> Iterator[Finding]:
+    sealed = seal(statement.content, statement.previous_of_tenant, statement.previous_of_ledger)
+    if sealed != statement.sha256:
+        yield Finding("statements are what was sealed", statement.number, "content does not match its hash")
+    if not _rows_match(statement):
+        yield Finding(
+            "statements are what was sealed", statement.number, "rows differ from the sealed content"
+        )
+
+
+def _rows_match(statement: Statement) -> bool:
+    content = statement.content
+    said = (content.get("number"), content.get("total_micro"), content.get("total_minor"))
+    if said != (statement.number, str(statement.total_micro), str(statement.total_minor)):
+        return False
+    lines = sorted(statement.lines.all(), key=lambda line: line.position)
+    return [_said_of(line) for line in content.get("lines", ())] == [_row_of(line) for line in lines]
+
+
+_PRINTED = ("key", "kind", "pool", "service", "model", "category", "unit", "concerns_month")
+_NUMBERS = ("quantity", "unit_price_micro", "amount_micro", "amount_minor", "rounding_micro")
+
+
+def _said_of(line: dict[str, Any]) -> tuple[Any, ...]:
+    return (*(line.get(name) for name in (*_PRINTED, *_NUMBERS)), list(line.get("preemptions", ())))
+
+
+def _row_of(line: StatementLine) -> tuple[Any, ...]:
+    numbers = (getattr(line, name) for name in _NUMBERS)
+    texts = (None if number is None else str(int(number)) for number in numbers)
+    return (*(getattr(line, name) for name in _PRINTED), *texts, list(line.preemptions))
+
+
+def books_follow_from_facts(month: str | None) -> Iterator[Finding]:
+    """Every open month computed again from all of its facts gives the books as they stand.
+
+    Works in a transaction that is taken back. A month with facts that are not computed yet is left out: its books
+    are behind, not wrong.
+    """
+    for period in _periods(month):
+        if period.state == PeriodState.CLOSED or _is_behind(period):
+            continue
+        with transaction.atomic():
+            before = _fingerprints(period)
+            done = compute_month(Month.parse(period.month), horizon=period.horizon_at, everything=True)
+            after = _fingerprints(period)
+            transaction.set_rollback(True)
+        for table in before:
+            if before[table] != after[table]:
+                yield Finding("books follow from facts", period.month, f"{table} differ when computed again")
+        if done.transfers:
+            yield Finding("books follow from facts", period.month, f"{done.transfers} transfers are missing")
+        if done.statements:
+            problem = f"{done.statements} statements differ when drafted again"
+            yield Finding("books follow from facts", period.month, problem)
+
+
+def _is_behind(period: Period) -> bool:
+    return DirtySpan.objects.filter(span__overlap=(period.starts_at, period.horizon_at)).exists()
+
+
+def _fingerprints(period: Period) -> dict[str, str]:
+    return {table: _rows(statement, _during(period))[0][0] for table, statement in FINGERPRINTS.items()}
+
+
+CHECKS: tuple[Check, ...] = (
+    *RECORD_CHECKS,
+    slots_conserve_capacity,
+    slots_meet,
+    pairs_equal_lending,
+    posted_is_target,
+    statements_add_up,
+    statements_are_what_was_sealed,
+    books_follow_from_facts,
+)

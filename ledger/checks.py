@@ -1,0 +1,145 @@
+"""What must always hold of the record itself, as a list of functions that return findings (domain.md section 11).
+
+Each is a read that names every deviation it finds, and returns none when all is well. `billing.checks` adds what
+needs rates and statements; the command, the page and the tests run the same lists.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from django.db import connection
+from django.db.models import F, Sum
+
+from ledger.core.transfers import posting_id
+from ledger.models import Account, Booking, Transfer, Unit
+
+# Tables whose rows nobody may change; a trigger refuses it (migration 0002_guards).
+APPEND_ONLY = (
+    "ledger_event",
+    "ledger_level",
+    "ledger_preemptionreport",
+    "ledger_resumereport",
+    "ledger_rejection",
+    "ledger_quotalevel",
+    "ledger_correction",
+    "ledger_request",
+    "ledger_transfer",
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One deviation: which invariant, where, and what is wrong with it."""
+
+    invariant: str
+    where: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.invariant}: {self.where}: {self.problem}"
+            if self.where
+            else f"{self.invariant}: {self.problem}"
+        )
+
+
+def transfers_net_to_zero(month: str | None) -> Iterator[Finding]:
+    """11.2: over all accounts, what came in equals what went out, per unit."""
+    for unit in Unit:
+        out = Account.objects.filter(transfers_out__unit=unit).aggregate(sum=Sum("transfers_out__quantity"))
+        into = Account.objects.filter(transfers_in__unit=unit).aggregate(sum=Sum("transfers_in__quantity"))
+        net = (into["sum"] or 0) - (out["sum"] or 0)
+        if net:
+            yield Finding("transfers net to zero", str(unit.label), f"accounts sum to {net}")
+
+
+def transfers_are_what_was_posted(month: str | None) -> Iterator[Finding]:
+    """10: a transfer's id follows from its key and from all that was posted under it before.
+
+    A changed quantity, a missing or an added transfer breaks the id of that transfer or of the next one.
+    """
+    rows = Transfer.objects.all() if month is None else Transfer.objects.filter(concerns=month)
+    by_flow: defaultdict[tuple[str, int], list[Transfer]] = defaultdict(list)
+    for transfer in rows.order_by("recorded_at").iterator(chunk_size=5000):
+        by_flow[transfer.target_key, transfer.unit].append(transfer)
+    for (key, unit), transfers in by_flow.items():
+        for unexplained in _unexplained(key, unit, transfers):
+            yield Finding("transfers are what was posted", key, f"{unexplained.id} does not follow")
+
+
+def _unexplained(key: str, unit: int, transfers: list[Transfer]) -> Iterator[Transfer]:
+    """Transfers that do not continue their key's history. A flow may have been seen from either side."""
+    label, debit = str(Unit(unit).label), transfers[0].debit_id
+    stands, left = 0, list(transfers)
+    for number in range(len(transfers)):
+        for transfer in left:
+            after = stands + (transfer.quantity if transfer.debit_id == debit else -transfer.quantity)
+            explained = {
+                posting_id(key, label, stands, after, number),
+                posting_id(key, label, -stands, -after, number),
+            }
+            if transfer.id in explained:
+                break
+        else:
+            yield from left
+            return
+        stands = after
+        left.remove(transfer)
+
+
+def batches_lose_nothing(month: str | None) -> Iterator[Finding]:
+    """11.9: per batch, received = booked + duplicate + conflict + quarantined, and what was booked is there."""
+    counted = F("booked") + F("duplicate") + F("conflict") + F("quarantined")
+    for booking in Booking.objects.exclude(received=counted):
+        yield Finding(
+            "no event is lost", f"batch {booking.batch}", "received is not what became of its events"
+        )
+    with connection.cursor() as cursor:
+        cursor.execute(_BOOKED_ROWS)
+        for batch, booked, present in cursor.fetchall():
+            yield Finding("no event is lost", f"batch {batch}", f"{booked} booked, {present} in the record")
+
+
+# Batches whose events are not all in the record. Requests may have been pruned with their partition, so a batch is
+# only compared while no partition is gone: the earliest day of a partition is at or before its requests.
+_BOOKED_ROWS = """
+WITH present AS (
+    SELECT booking_id, sum(rows) AS rows FROM (
+        SELECT booking_id, count(*) AS rows FROM ledger_event GROUP BY 1
+        UNION ALL SELECT booking_id, count(*) FROM ledger_request GROUP BY 1
+    ) counted GROUP BY 1
+)
+SELECT booking.batch, booking.booked, coalesce(present.rows, 0)
+FROM ledger_booking booking LEFT JOIN present ON present.booking_id = booking.id
+WHERE booking.sequence IS NOT NULL AND booking.booked <> coalesce(present.rows, 0)
+"""
+
+
+def the_record_is_guarded(month: str | None) -> Iterator[Finding]:
+    """Facts and transfers are append-only by trigger; a trigger that was dropped or disabled is found."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT tgrelid::regclass::text FROM pg_trigger WHERE tgname = 'append_only' AND tgenabled <> 'D'"
+        )
+        guarded = {name for (name,) in cursor.fetchall()}
+    for table in APPEND_ONLY:
+        if table not in guarded:
+            yield Finding("facts are append-only", table, "its trigger is missing or disabled")
+
+
+Check = Callable[[str | None], Iterable[Finding]]
+
+CHECKS: tuple[Check, ...] = (
+    transfers_net_to_zero,
+    transfers_are_what_was_posted,
+    batches_lose_nothing,
+    the_record_is_guarded,
+)
+
+
+def run_checks(checks: Iterable[Check], month: str | None = None) -> list[Finding]:
+    """All findings, in the order of the checks. month: only what concerns it, where a check can tell."""
+    return [finding for check in checks for finding in check(month)]

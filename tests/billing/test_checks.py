@@ -1,0 +1,181 @@
+"""verify_ledger: a clean ledger has no findings, and whatever is changed behind its back is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from billing.checks import CHECKS
+from billing.models import Policy
+from billing.services.months import compute_month
+from ledger.checks import run_checks
+from ledger.core.periods import Month
+from ledger.management.base import BadInput, CommandFailed
+from ledger.models import Booking, Event, Pool
+from tests.billing.level_facts import (
+    MONTH,
+    capacity,
+    hour,
+    identity,
+    make_pool,
+    make_tenants,
+    occupancy,
+    reservation,
+)
+from tests.billing.preemption_facts import preemption
+from tests.billing.test_months import PRICES, rate_card
+
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+
+
+@pytest.fixture
+def books() -> Pool:
+    """A month with lending, a preemption that the platform pays for, and all that follows."""
+    pool = make_pool()
+    make_tenants("acme", "gamma")
+    capacity(pool, hour(-1), 8_000)
+    reservation(pool, "acme", hour(0), 8_000)
+    occupancy(pool, "wl-1", identity("gamma"), hour(0), 6_000)
+    preemption(pool, hour(2), "wl-1", identity("gamma"), 6_000, disposition="stopped")
+    occupancy(pool, "wl-1", identity("gamma"), hour(2), 0)
+    rate_card(hour(-1000), PRICES, pool)
+    Policy.objects.create(valid_from=hour(-1000), preemption_charged_to="platform")
+    Booking.objects.update(received=Event.objects.count(), booked=Event.objects.count())
+    compute_month(Month.parse(MONTH), horizon=hour(6))
+    return pool
+
+
+def findings() -> list[str]:
+    return [str(finding) for finding in run_checks(CHECKS)]
+
+
+def tamper(statement: str, table: str | None = None) -> None:
+    """Change a row as somebody with the database's password could."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        if table:
+            cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER append_only")
+        cursor.execute(statement)
+        assert cursor.rowcount > 0
+        if table:
+            cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER append_only")
+
+
+def test_clean_books_have_no_findings(books: Pool) -> None:
+    assert findings() == []
+
+
+def test_checking_changes_nothing(books: Pool) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT max(computed_at) FROM billing_statement")
+        before = cursor.fetchone()
+        findings()
+        cursor.execute("SELECT max(computed_at) FROM billing_statement")
+        assert cursor.fetchone() == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "table", "invariants"),
+    [
+        (
+            "UPDATE billing_allocation SET borrowed_gpu_us = borrowed_gpu_us + 1 WHERE borrowed_gpu_us > 0",
+            None,
+            {"capacity is conserved", "pairs equal lending", "posted is target", "books follow from facts"},
+        ),
+        (
+            "DELETE FROM billing_poolslot WHERE starts_at = '2026-10-01T01:00Z'",
+            None,
+            {"capacity is conserved", "slots meet", "books follow from facts"},
+        ),
+        (
+            "UPDATE billing_lendingday SET gpu_us = gpu_us - 1",
+            None,
+            {"pairs equal lending", "books follow from facts"},
+        ),
+        (
+            "UPDATE billing_statement SET total_micro = total_micro + 1 WHERE number = '2026-10-acme'",
+            None,
+            {"statements add up", "statements are what was sealed"},
+        ),
+        (
+            "UPDATE billing_statementline SET amount_micro = amount_micro - 1 WHERE category = 'lent'",
+            None,
+            {"statements add up", "statements are what was sealed"},
+        ),
+        (
+            "UPDATE billing_statement SET content = jsonb_set(content, '{name}', '\"Acme Ltd\"')",
+            None,
+            {"statements are what was sealed"},
+        ),
+        (
+            "UPDATE ledger_transfer SET quantity = quantity + 1 WHERE unit = 2 AND reason = 'borrowed'",
+            "ledger_transfer",
+            {
+                "transfers are what was posted",
+                "posted is target",
+                "statements add up",
+                "books follow from facts",
+            },
+        ),
+        (
+            "DELETE FROM ledger_transfer WHERE unit = 1 AND reason = 'borrowed'",
+            "ledger_transfer",
+            {"posted is target", "books follow from facts"},
+        ),
+        (
+            "UPDATE ledger_level SET milli_gpus = 5000 WHERE milli_gpus = 6000",
+            "ledger_level",
+            {"books follow from facts"},
+        ),
+        (
+            "UPDATE billing_preemptionrecord SET lost_gpu_us = 1",
+            None,
+            {"books follow from facts"},
+        ),
+        (
+            "UPDATE billing_preemptionshare SET lost_gpu_us = lost_gpu_us / 2",
+            None,
+            {"posted is target", "books follow from facts"},
+        ),
+    ],
+)
+def test_tampering_is_found(books: Pool, statement: str, table: str | None, invariants: set[str]) -> None:
+    tamper(statement, table)
+    found = {finding.partition(":")[0] for finding in findings()}
+    assert found == invariants
+
+
+def test_a_trigger_that_was_switched_off_is_found(books: Pool) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute("ALTER TABLE ledger_event DISABLE TRIGGER append_only")
+    assert findings() == ["facts are append-only: ledger_event: its trigger is missing or disabled"]
+
+
+def test_a_lost_event_is_found(books: Pool) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE ledger_booking SET received = received + 1, booked = booked + 1")
+    assert any(finding.startswith("no event is lost: batch 1: ") for finding in findings())
+
+
+def test_the_command_exits_with_one_line_per_deviation(books: Pool, capsys: Any) -> None:
+    tamper("UPDATE billing_lendingday SET gpu_us = gpu_us - 1")
+    with pytest.raises(CommandFailed, match="3 deviations"):
+        call_command("verify_ledger")
+    out = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in out] == [
+        "pairs equal lending",
+        "pairs equal lending",
+        "books follow from facts",
+    ]
+
+
+def test_the_command_says_that_all_is_well_and_refuses_nonsense(books: Pool, capsys: Any) -> None:
+    call_command("verify_ledger", month=MONTH)
+    assert capsys.readouterr().out.strip() == f"{len(CHECKS)} invariants hold"
+    for month in ("2026-13", "1999-01"):
+        with pytest.raises(BadInput):
+            call_command("verify_ledger", month=month)
