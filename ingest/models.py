@@ -21,6 +21,8 @@ class Batch(models.Model):
     content_type = models.CharField(max_length=100)
     content_encoding = models.CharField(max_length=20, blank=True)
     adapter = models.CharField(max_length=40, default="cloudevents")
+    origin = models.CharField(max_length=500, blank=True, help_text="file or source it was cut from")
+    first_line = models.BigIntegerField(default=1, help_text="of the file that this batch begins with")
     idempotency_key = models.CharField(max_length=200)
     body_sha256 = models.CharField(max_length=64)
     body = models.BinaryField(null=True, help_text="null once past retention")

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     Instant = int
     MilliGpus = int
     SecondsUs = int
+    LongSecondsUs = int
     Tokens = int
     SmallCount = int
     Attempt = int
@@ -79,6 +80,7 @@ else:
     Instant = Annotated[Any, fields.instant_ms]
     MilliGpus = Annotated[Any, fields.milli_gpus]
     SecondsUs = Annotated[Any, fields.seconds_us]
+    LongSecondsUs = Annotated[Any, fields.long_seconds_us]
     Tokens = Annotated[Any, fields.count]
     SmallCount = Annotated[Any, fields.small_count]
     Attempt = Annotated[Any, fields.attempt_number]
@@ -249,7 +251,7 @@ class Preemption(Record, kw_only=True):
     released_at: Instant | None = None
     disposition: Annotated[Any, fields.one_of("requeued", "stopped", "degraded", "drained")] = None
     degrade_trigger: Annotated[Any, fields.one_of("receiver_limit", "instance_latency")] = None
-    lost_gpu_seconds: SecondsUs | None = None
+    lost_gpu_seconds: LongSecondsUs | None = None
     requests_in_flight: SmallCount | None = None
     requests_voided: SmallCount | None = None
     output_tokens_lost: Tokens | None = None

@@ -46,7 +46,7 @@ def shown(value: Any) -> str:
 # --- numbers ------------------------------------------------------------------------------------------------
 
 _POWERS = tuple(10**places for places in range(7))
-_DIGITS = re.compile(r"[0-9]{1,40}(\.[0-9]{1,40})?", re.ASCII)
+_DIGITS = re.compile(r"[0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40}", re.ASCII)
 
 
 def scaled(value: Any, places: int, maximum: int = INT64_MAX) -> int:
@@ -95,19 +95,30 @@ def _plain(value: Any) -> Decimal:
     raise Refusal("bad_number", f"{shown(value)} is not a number")
 
 
+# Bounds far beyond any cluster, so that a month's sum of such values still fits a bigint.
+MAX_MILLI_GPUS = 10**9
+MAX_SECONDS_US = 10**14
+MAX_COUNT = 10**12
+
+
 def milli_gpus(value: Any) -> int:
     """A `gpus` field: decimal with at most 3 places, >= 0; gives milli-GPU."""
-    return scaled(value, 3)
+    return scaled(value, 3, MAX_MILLI_GPUS)
 
 
 def seconds_us(value: Any) -> int:
     """A `*_seconds` field: decimal with at most 6 places, >= 0; gives microseconds (GPU-seconds: gpu_us)."""
+    return scaled(value, 6, MAX_SECONDS_US)
+
+
+def long_seconds_us(value: Any) -> int:
+    """Seconds of a whole workload, which may have held thousands of GPUs for weeks."""
     return scaled(value, 6)
 
 
 def count(value: Any) -> int:
-    """Tokens and other whole numbers that fill a bigint."""
-    return scaled(value, 0)
+    """Tokens and other whole numbers that are summed in a bigint."""
+    return scaled(value, 0, MAX_COUNT)
 
 
 def small_count(value: Any) -> int:
@@ -195,8 +206,8 @@ def _midnight_ms(day: str) -> int:
 # --- text ---------------------------------------------------------------------------------------------------
 
 
-def text_of(maximum_bytes: int, *, may_be_empty: bool = False) -> Reader:
-    """A reader of text that PostgreSQL can hold (no NUL) in at most `maximum_bytes` of UTF-8."""
+def text_of(*, characters: int = 0, utf8_bytes: int = 0, may_be_empty: bool = False) -> Reader:
+    """A reader of text that PostgreSQL can hold (no NUL), of at most so many characters or bytes."""
 
     def read(value: Any) -> str:
         if not isinstance(value, str):
@@ -204,8 +215,10 @@ def text_of(maximum_bytes: int, *, may_be_empty: bool = False) -> Reader:
         if not value and not may_be_empty:
             raise Refusal("bad_value", "the text is empty")
         _refuse_unstorable(value)
-        if len(value) * 4 > maximum_bytes and len(value.encode()) > maximum_bytes:
-            raise Refusal("too_long", f"{shown(value)} is longer than {maximum_bytes} bytes")
+        if characters and len(value) > characters:
+            raise Refusal("too_long", f"{shown(value)} is longer than {characters} characters")
+        if utf8_bytes and len(value) * 4 > utf8_bytes and len(value.encode()) > utf8_bytes:
+            raise Refusal("too_long", f"{shown(value)} is longer than {utf8_bytes} bytes")
         return value
 
     return read
@@ -221,10 +234,10 @@ def _refuse_unstorable(value: str) -> None:
             raise Refusal("bad_text", f"{shown(value)} holds half of a surrogate pair") from None
 
 
-key_text = text_of(KEY_BYTES)
-long_text = text_of(LONG_TEXT_BYTES, may_be_empty=True)
-slug_text = text_of(63)
-name_text = text_of(200)
+key_text = text_of(utf8_bytes=KEY_BYTES)
+long_text = text_of(utf8_bytes=LONG_TEXT_BYTES, may_be_empty=True)
+slug_text = text_of(characters=63)
+name_text = text_of(characters=200)
 
 
 def one_of(*words: str) -> Reader:
@@ -264,12 +277,13 @@ IDENTITY_KINDS = frozenset(
         "user",
     }
 )
-_identity_value = text_of(512)
+_kind_text = text_of(characters=80)
+_identity_value = text_of(characters=512)
 
 
 def identity_kind(value: Any) -> str:
     if isinstance(value, str) and (value in IDENTITY_KINDS or value.startswith("label:")):
-        kind: str = text_of(80)(value)
+        kind: str = _kind_text(value)
         if kind != "label:":
             return kind
     known = ", ".join([*sorted(IDENTITY_KINDS), "label:<name>"])
@@ -282,7 +296,7 @@ def identity_value(value: Any) -> str:
 
 
 _URI = re.compile(r"[^\s\x00-\x20\x7f-\xa0]+")
-_uri_text = text_of(512)
+_uri_text = text_of(characters=512)
 
 
 def source_uri(value: Any) -> str:
@@ -298,7 +312,7 @@ MISSING_IDS = frozenset({"", "None", "null"})
 
 def event_id(value: Any) -> str:
     """A non-empty id. The words that programs print for "no value" are no ids."""
-    if value is None or (isinstance(value, str) and value.strip() in MISSING_IDS):
+    if value is None or (isinstance(value, str) and value in MISSING_IDS):
         raise Refusal("missing_id", "the event has no id")
     found: str = key_text(value)
     return found

@@ -6,6 +6,7 @@ well-formed requests, and asks here about anything else.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
@@ -88,6 +89,8 @@ def parse_line(line: int, raw: bytes, now_ms: int, limits: Limits) -> ParsedEven
         _check_depth(raw, limits.depth)
         for name, part in _decode(_envelope_parts, raw).items():
             envelope[name] = part if name == "data" else _decode(_plain_values, part)
+        if envelope.get("type") == REFUSED_TYPE:
+            return _refused_before(line, raw)
         return _event(line, raw, envelope, now_ms, limits)
     except Refusal as refusal:
         return _rejected(line, raw, envelope, refusal)
@@ -173,6 +176,39 @@ def _shape_refusal(message: str) -> Refusal:
     return Refusal("bad_value", detail)
 
 
+# --- refused before ------------------------------------------------------------------------------------------
+
+REFUSED_TYPE = "ledger.refused.v1"
+
+
+def refused_line(refused: Rejected) -> bytes:
+    """A line that stands for something a door could not take in as it was, so that its batch accounts for it too."""
+    record = base64.b64encode(refused.raw).decode()
+    data = {"reason": refused.reason, "detail": refused.detail, "record": record, "id": refused.id}
+    return msgspec.json.encode({"type": REFUSED_TYPE, "data": data | {"source": refused.source}})
+
+
+class _RefusedData(msgspec.Struct):
+    reason: str
+    detail: str
+    record: bytes  # msgspec reads base64
+    id: str = ""
+    source: str = ""
+
+
+class _RefusedLine(msgspec.Struct):
+    data: _RefusedData
+
+
+_refused_line = msgspec.json.Decoder(_RefusedLine)
+
+
+def _refused_before(line: int, raw: bytes) -> Rejected:
+    told = _decode(_refused_line, raw).data
+    texts = [text.replace("\x00", "") for text in (told.reason[:40], told.detail, told.id, told.source)]
+    return Rejected(line, texts[0], texts[1], told.record, id=texts[2][:256], source=texts[3][:512])
+
+
 # --- one event ----------------------------------------------------------------------------------------------
 
 OUR_ATTRIBUTES = frozenset({"specversion", "id", "source", "type", "time", "data"})
@@ -220,6 +256,10 @@ def _data_part(envelope: dict[str, Any]) -> msgspec.Raw:
     return data
 
 
+def _is_foreign(name: str, value: Any) -> bool:
+    return name not in OUR_ATTRIBUTES and (name, value) != ("datacontenttype", "application/json")
+
+
 def _attribute(value: Any) -> str:
     """CloudEvents attributes are text, whole numbers or booleans; all are kept as bounded text."""
     text = value if isinstance(value, str) else _encode_json(value).decode()
@@ -246,6 +286,16 @@ def _replacement(
     return found
 
 
+def event_body(event: ParsedEvent) -> bytes:
+    """The event as JSON for the register: as it came, except that foreign attributes are bounded text."""
+    if not event.attributes:
+        return event.raw
+    data = _envelope_parts.decode(event.raw)["data"]
+    ours = {"specversion": "1.0", "id": event.id, "source": event.source, "type": event.type}
+    time = _plain_values.decode(_envelope_parts.decode(event.raw)["time"])
+    return msgspec.json.encode({**event.attributes, **ours, "time": time, "data": data})
+
+
 # --- content hash -------------------------------------------------------------------------------------------
 
 # Sorted keys: {"a":1,"b":2} and {"b":2,"a":1} are one set of labels.
@@ -257,5 +307,5 @@ def content_hash(event_type: str, time_ms: int, record: Record) -> bytes:
 
     Foreign envelope attributes stay out: brokers stamp them anew at each delivery.
     """
-    content = b"%s %d " % (event_type.encode(), time_ms) + canonical(record)
+    content = canonical((event_type, time_ms, record))
     return hashlib.blake2b(content, digest_size=HASH_BYTES).digest()

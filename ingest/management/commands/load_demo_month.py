@@ -1,10 +1,11 @@
-"""Loads a simulated month through the doors that real data takes: a configuration file, then a file of events."""
+"""Loads a simulated month through the doors that real data takes: a configuration file, then batches of events."""
 
 from __future__ import annotations
 
 import io
 import tempfile
 from argparse import ArgumentParser
+from collections import Counter
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,20 @@ from django.core.management import call_command
 from django.db.models import Q
 from django.utils import timezone
 
-from ingest.core.demo import DemoMonth, DemoSize, generate
+from ingest.core.demo import DemoMonth, DemoSize, batches, generate
 from ingest.core.demo.configuration import mark
+from ingest.services.booking import book_batch
+from ingest.services.inbox import Body, accept_batch
 from ledger.core.periods import Month, to_datetime, to_ms
 from ledger.demo_logins import DEMO_PASSWORD
 from ledger.management.base import BadInput, LedgerCommand
 from ledger.models import Ledger, Source, Tenant
 from ledger.services.demo_users import DEMO_USERS, create_demo_users
 
+DOOR = "load_demo_month"
 DEFAULT_ZONE = "Asia/Shanghai"
+BATCH_EVENTS = 20_000
+COUNTS = ("received", "booked", "duplicate", "conflict", "quarantined")
 SIZE = DemoSize()
 
 
@@ -54,34 +60,42 @@ class Command(LedgerCommand):
             demo = generate(month, zone, size, options["seed"])
         except ValueError as error:
             raise BadInput(str(error)) from None
-        with tempfile.TemporaryDirectory() as directory:
-            self.apply(demo, Path(directory))
-            self.book(demo, Path(directory), now)
+        self.apply(demo)
+        self.book(demo, to_ms(now))
         self.say(f"Computing {month}")
         call_command("compute_allocation", str(month), stdout=self.stdout, stderr=self.stderr)
         self.make_accounts()
 
-    def apply(self, demo: DemoMonth, directory: Path) -> None:
-        file = directory / "ledger.toml"
-        file.write_text(demo.configuration, encoding="utf-8")
+    def apply(self, demo: DemoMonth) -> None:
+        """By the command's name: prices are billing's business."""
         said = io.StringIO()
-        # Its terms begin with the month, and so in the past.
-        call_command("apply_config", str(file), retroactive=True, stdout=said, stderr=self.stderr)
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory) / "ledger.toml"
+            file.write_text(demo.configuration, encoding="utf-8")
+            # Its terms begin with the month, and so in the past.
+            call_command("apply_config", str(file), retroactive=True, stdout=said, stderr=self.stderr)
         self.say(f"Configuration: {said.getvalue().splitlines()[-1]}")
 
-    def book(self, demo: DemoMonth, directory: Path, now: datetime) -> None:
+    def book(self, demo: DemoMonth, now_ms: int) -> None:
         """Hand over what has happened by now: of a month that still runs, the part so far."""
-        now_ms = to_ms(now)
-        file = directory / f"demo-{demo.month}.ndjson"
-        with file.open("wb") as out:
-            out.writelines(event.line for event in demo.events if event.time_ms <= now_ms)
-        call_command("import_events", str(file), stdout=self.stdout, stderr=self.stderr)
+        happened = [event for event in demo.events if event.time_ms <= now_ms]
+        count = -(-len(happened) // BATCH_EVENTS)
+        counts: Counter[str] = Counter()
+        for content in self.progress(batches(happened, BATCH_EVENTS), "Booking", count, "batches"):
+            body = Body(content, "application/x-ndjson")
+            batch, _ = accept_batch(body, door=DOOR, submitted_by=DOOR)
+            book_batch(batch.pk, wait=True)
+            batch.refresh_from_db(fields=COUNTS)
+            counts.update({name: getattr(batch, name) for name in COUNTS})
+        self.say("Events: " + ", ".join(f"{counts[name]} {name}" for name in COUNTS))
         ends_ms = demo.month.span(demo.zone).end_ms
         if ends_ms <= now_ms:
-            # Every emitter signs off its month: nothing more is to come, and the month can be closed.
-            signed_off = Q(complete_until__gte=to_datetime(ends_ms))
-            sources = Source.objects.filter(uri__in=demo.sources).exclude(signed_off)
-            sources.update(complete_until=to_datetime(ends_ms))
+            self.sign_off(demo, to_datetime(ends_ms))
+
+    def sign_off(self, demo: DemoMonth, ends_at: datetime) -> None:
+        """Every emitter says that nothing more is to come of its month, so that the month can be closed."""
+        signed_off = Q(complete_until__gte=ends_at)
+        Source.objects.filter(uri__in=demo.sources).exclude(signed_off).update(complete_until=ends_at)
 
     def make_accounts(self) -> None:
         if not create_demo_users():

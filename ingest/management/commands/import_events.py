@@ -1,0 +1,84 @@
+"""Reads events from files or standard input and books them here and now; needs no worker."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from django.core.management.base import CommandParser
+
+from ingest.models import QuarantinedEvent
+from ingest.services.booking import Receipt
+from ingest.services.importing import import_parts, parts_of
+from ledger.management.base import LedgerCommand
+from ledger.management.progress import Progress
+
+CHUNK_BYTES = 1024 * 1024
+ENCODINGS = {".gz": "gzip", ".zst": "zstd"}
+COUNTS = ("received", "booked", "duplicate", "conflict", "quarantined")
+
+
+class Command(LedgerCommand):
+    help = (
+        "Import events: CloudEvents as one object, an array, or one per line; .gz and .zst are unpacked. "
+        "Safe to interrupt and to run again."
+    )
+    example = "manage.py import_events events.ndjson.gz    |    zcat big.gz | manage.py import_events -"
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("files", nargs="+", metavar="FILE", help="a file, or - for standard input")
+        parser.add_argument("--dry-run", action="store_true", help="read and judge everything, keep nothing")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        totals: Counter[str] = Counter()
+        reasons: Counter[str] = Counter()
+        for name in options["files"]:
+            for receipt in self.receipts(name, options):
+                totals.update({count: getattr(receipt, count) for count in COUNTS})
+                if receipt.quarantined or receipt.conflict:
+                    reasons.update(_reasons(receipt))
+        if options["verbosity"]:
+            self.stdout.write(", ".join(f"{count} {totals[count]}" for count in COUNTS))
+            for reason, count in sorted(reasons.items()):
+                self.stdout.write(f"  {reason}: {count}")
+
+    def receipts(self, name: str, options: dict[str, Any]) -> Iterator[Receipt]:
+        with _opened(name) as stream:
+            size = None if name == "-" else Path(name).stat().st_size
+            label = f"Reading {name}" if name != "-" else "Reading standard input"
+            with (
+                _Silent()
+                if not options["verbosity"]
+                else Progress(self.stderr, label, size, "bytes") as shown
+            ):
+                chunks = _chunks(stream, shown)
+                parts = parts_of(chunks, ENCODINGS.get(Path(name).suffix.lower(), ""))
+                yield from import_parts(parts, name, dry_run=options["dry_run"])
+
+
+class _Silent:
+    """Progress that nobody asked for."""
+
+    def __enter__(self) -> _Silent:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def advance(self, count: int) -> None: ...
+
+
+def _opened(name: str) -> BinaryIO:
+    return sys.stdin.buffer if name == "-" else Path(name).open("rb")
+
+
+def _chunks(stream: BinaryIO, shown: Any) -> Iterator[bytes]:
+    while chunk := stream.read(CHUNK_BYTES):
+        yield chunk
+        shown.advance(len(chunk))
+
+
+def _reasons(receipt: Receipt) -> Counter[str]:
+    return Counter(QuarantinedEvent.objects.filter(batch=receipt.batch).values_list("reason", flat=True))

@@ -1,0 +1,259 @@
+"""Booking a batch: parsed as a stream, booked in one transaction, once, whoever takes it and however often.
+
+The calling thread parses; a second one does all the talking to the database, so that PostgreSQL and the parser
+work at the same time. Between them stand at most a few blocks of events, whatever the batch's size.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from typing import Any, cast
+
+from django.db import OperationalError, connection, transaction
+from django.utils import timezone
+from psycopg import Cursor, errors
+
+from ingest.core.fact_rows import instant_text
+from ingest.core.parse import ParsedEvent, Rejected, parse_line, parse_lines, rejected_rest
+from ingest.core.request_lines import RequestReader, Row, row_of
+from ingest.core.unpack import Broken, Limits, Lines, cut, unpack
+from ingest.models import Batch, BatchState
+from ingest.services.event_booking import EventBooking
+from ingest.services.names import Names
+from ingest.services.quarantine import keep_rejected
+from ingest.services.raw_cursor import raw_cursor
+from ingest.services.request_booking import RequestBooking
+from ingest.sql import batches as sql
+from ledger.core.periods import to_ms
+from ledger.locks import Lock, acquire
+from ledger.models import Booking, Ledger
+
+BLOCK_EVENTS = 8_000
+BLOCKS_AHEAD = 2
+BODY_PIECE_BYTES = 4 * 1024 * 1024
+ATTEMPTS = 8
+REQUEST_TYPES = frozenset({"ledger.request.v1", "ledger.usage.v1"})
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a batch; received = booked + duplicate + conflict + quarantined."""
+
+    batch: int
+    received: int
+    booked: int
+    duplicate: int
+    conflict: int
+    quarantined: int
+
+
+@dataclass(slots=True)
+class Block:
+    """Some consecutive events of a batch, judged but not yet booked."""
+
+    requests: list[Row] = field(default_factory=list)
+    events: list[ParsedEvent] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.requests) + len(self.events) + len(self.rejected)
+
+
+def book_batch(batch_id: int, *, wait: bool = False, limits: Limits | None = None) -> Receipt | None:
+    """Book a batch unless it is booked already; None if there was nothing to do.
+
+    `wait`: wait for another worker that has it in hand, instead of leaving it to that one. Bookings that share
+    events can meet in a deadlock; the loser starts again and finds the winner's facts booked.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with transaction.atomic():
+                return _book(batch_id, wait, limits or Limits())
+        except (OperationalError, errors.DeadlockDetected, errors.SerializationFailure) as error:
+            if not _is_race(error) or attempt == ATTEMPTS or connection.in_atomic_block:
+                raise
+            time.sleep(random.uniform(0, 0.05 * 2**attempt))
+    raise AssertionError("unreachable")
+
+
+def _is_race(error: BaseException) -> bool:
+    """Whether the database ended the booking because of another one; Django's errors carry psycopg's as cause."""
+    races = errors.DeadlockDetected | errors.SerializationFailure
+    return isinstance(error, races) or isinstance(error.__cause__, races)
+
+
+def _book(batch_id: int, wait: bool, limits: Limits) -> Receipt | None:
+    batch = (
+        Batch.objects.select_for_update(skip_locked=not wait)
+        .filter(pk=batch_id, state=BatchState.RECEIVED)
+        .defer("body")
+        .first()
+    )
+    if batch is None:
+        return None
+    now = timezone.now()
+    booking = Booking.objects.create(batch=batch.pk)
+    with raw_cursor() as cursor:
+        desk = BookingDesk(cursor, batch.pk, booking.pk)
+        with _in_background() as submit:
+            for block in read_blocks(_body(cursor, batch), batch, to_ms(now), limits):
+                submit(desk.take, block)
+        return _finish(batch, booking, desk.finish(), now)
+
+
+def _finish(batch: Batch, booking: Booking, receipt: Receipt, now: datetime) -> Receipt:
+    counts = {
+        "received": receipt.received,
+        "booked": receipt.booked,
+        "duplicate": receipt.duplicate,
+        "conflict": receipt.conflict,
+        "quarantined": receipt.quarantined,
+    }
+    for name, value in counts.items():
+        setattr(batch, name, value)
+    batch.state, batch.booked_at = BatchState.BOOKED, now
+    batch.save(update_fields=["state", "booked_at", *counts])
+    Booking.objects.filter(pk=booking.pk).update(**counts)
+    acquire(Lock.BOOKING_SEQUENCE)
+    with connection.cursor() as cursor:
+        cursor.execute(sql.GIVE_SEQUENCE, {"booking": booking.pk})
+    return receipt
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+def _body(cursor: Cursor[Any], batch: Batch) -> list[bytes]:
+    """The raw body in pieces: a whole one would be in memory several times on its way through the driver."""
+    pieces = []
+    for start in range(1, batch.body_bytes + 1, BODY_PIECE_BYTES):
+        parameters = {"batch": batch.pk, "start": start, "length": BODY_PIECE_BYTES}
+        row = cursor.execute(sql.BODY_PIECE, parameters, binary=True).fetchone()
+        pieces.append(row[0] if row else b"")
+    return pieces
+
+
+def read_blocks(pieces: list[bytes], batch: Batch, now_ms: int, limits: Limits) -> Iterator[Block]:
+    """The batch's events in blocks. Requests go the fast way, everything else to `parse_line`."""
+    reader = RequestReader(now_ms)
+    block, last = Block(), 0
+    try:
+        unpacked = unpack(_consumed(pieces), batch.content_encoding, limits.unpacked_bytes)
+        for group in cut(unpacked, batch.content_type, limits):
+            last = group.first + len(group.raw) - 1
+            _judge(replace(group, first=group.first + batch.first_line - 1), reader, block, now_ms, limits)
+            if len(block) >= BLOCK_EVENTS:
+                yield block
+                block = Block()
+    except Broken as broken:
+        block.rejected.append(rejected_rest(batch.first_line + last, broken))
+    if len(block):
+        yield block
+
+
+def _consumed(pieces: list[bytes]) -> Iterator[bytes]:
+    """Gives each piece and lets go of it."""
+    pieces.reverse()
+    while pieces:
+        yield pieces.pop()
+
+
+def _judge(group: Lines, reader: RequestReader, block: Block, now_ms: int, limits: Limits) -> None:
+    if group.oversize_bytes:
+        block.rejected += cast("list[Rejected]", list(parse_lines(group, now_ms, limits)))
+        return
+    rows, left = reader.read(group.first, group.raw, limits)
+    slow_rows = []
+    for line, raw in left:
+        verdict = parse_line(line, raw, now_ms, limits)
+        if isinstance(verdict, Rejected):
+            block.rejected.append(verdict)
+        elif verdict.type in REQUEST_TYPES:
+            slow_rows.append(row_of(verdict))
+        else:
+            block.events.append(verdict)
+    # The first of two events with one key stays, so the order of lines is kept.
+    block.requests += sorted(rows + slow_rows, key=lambda row: row[0]) if slow_rows else rows
+
+
+@contextmanager
+def _in_background() -> Iterator[Any]:
+    """`submit(function, block)`: run in order in a second thread, a few blocks ahead at most; errors surface here."""
+    waiting: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(1, thread_name_prefix="booking") as thread:
+
+        def submit(function: Any, block: Block) -> None:
+            waiting.append(thread.submit(function, block))
+            while len(waiting) > BLOCKS_AHEAD:
+                waiting.popleft().result()
+
+        try:
+            yield submit
+            while waiting:
+                waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+# --- booking ------------------------------------------------------------------------------------------------
+
+
+class BookingDesk:
+    """Takes blocks and books them on one connection, which is its own until `finish`."""
+
+    def __init__(self, cursor: Cursor[Any], batch_id: int, booking_id: int) -> None:
+        self._cursor = cursor
+        self._batch_id = batch_id
+        names = Names(cursor)
+        self._requests = RequestBooking(cursor, names, booking_id, _requests_kept_from())
+        self._events = EventBooking(cursor, names, booking_id)
+        self._rejected = 0
+        self._conflicts = 0
+        for stage in ("stage_request_key", "stage_hour", "stage_event", "stage_verdict"):
+            cursor.execute(f"DELETE FROM {stage}")  # several bookings may share one transaction
+
+    def take(self, block: Block) -> None:
+        rejected = block.rejected
+        if block.requests:
+            rejected = rejected + self._requests.add(block.requests)
+        if block.events:
+            rejected = rejected + self._events.add(block.events)
+        if rejected:
+            keep_rejected(self._cursor, self._batch_id, rejected)
+            conflicts = sum(one.reason == "conflict" for one in rejected)
+            self._conflicts += conflicts
+            self._rejected += len(rejected) - conflicts
+
+    def finish(self) -> Receipt:
+        """The set-based end of a booking; everything here takes its locks in a fixed order."""
+        self._events.finish(self._batch_id)
+        self._requests.finish()
+        latest = dict(self._requests.latest_ms)
+        for source, instant_ms in self._events.latest_ms.items():
+            latest[source] = max(instant_ms, latest.get(source, instant_ms))
+        if latest:
+            sources = sorted(latest)
+            self._cursor.execute(
+                sql.MOVE_WATERMARKS,
+                {"sources": sources, "instants": [instant_text(latest[source]) for source in sources]},
+            )
+        booked = self._requests.booked + self._events.booked
+        duplicate = self._requests.duplicate + self._events.duplicate
+        conflict = self._conflicts + self._events.conflict
+        received = booked + duplicate + conflict + self._rejected
+        return Receipt(self._batch_id, received, booked, duplicate, conflict, self._rejected)
+
+
+def _requests_kept_from() -> date | None:
+    """The first UTC day whose requests were not pruned."""
+    options = Ledger.objects.filter(id=1).values_list("options", flat=True).first() or {}
+    text = options.get("requests_kept_from")
+    return date.fromisoformat(text) if text else None

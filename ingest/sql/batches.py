@@ -1,0 +1,34 @@
+"""Batches and the end of a booking."""
+
+# A body of 64 MiB travels as it is (`%b`), not as text. The same key from the same sender is kept once (batch_once).
+KEEP = """
+INSERT INTO ingest_batch (
+    received_at, door, submitted_by, content_type, content_encoding, adapter, origin, first_line, idempotency_key,
+    body_sha256, body, body_bytes, state, refusal, attempts)
+VALUES (now(), %(door)s, %(submitted_by)s, %(content_type)s, %(encoding)s, 'cloudevents', %(origin)s, %(first_line)s,
+        %(key)s, %(sha256)s, %(body)b, %(body_bytes)s, 'received', '', 0)
+ON CONFLICT (submitted_by, idempotency_key) DO NOTHING
+RETURNING id
+"""
+
+# EXTERNAL storage (a migration sees to it) makes this read only the piece.
+BODY_PIECE = "SELECT substring(body FROM %(start)s FOR %(length)s) FROM ingest_batch WHERE id = %(batch)s"
+
+# Under Lock.BOOKING_SEQUENCE, so that numbers grow in the order in which bookings commit (unique sequence).
+GIVE_SEQUENCE = """
+UPDATE ledger_booking
+SET sequence = (SELECT coalesce(max(sequence), 0) + 1 FROM ledger_booking), booked_at = clock_timestamp()
+WHERE id = %(booking)s
+"""
+
+# Never backwards; sorted, so that bookings queue up and never deadlock (primary key).
+MOVE_WATERMARKS = """
+WITH locked AS (
+    SELECT source.id, latest.instant
+    FROM ledger_source source
+    JOIN unnest(%(sources)s::bigint[], %(instants)s::timestamptz[]) AS latest(id, instant) USING (id)
+    ORDER BY source.id FOR UPDATE OF source
+)
+UPDATE ledger_source source SET watermark_at = greatest(source.watermark_at, locked.instant)
+FROM locked WHERE locked.id = source.id
+"""

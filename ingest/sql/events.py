@@ -1,0 +1,231 @@
+"""Low-volume events: staged with their typed row as JSON, registered by key, unfolded into their tables."""
+
+STAGES = """
+CREATE TEMP TABLE IF NOT EXISTS stage_event (
+    n integer NOT NULL, line integer NOT NULL, part smallint NOT NULL, source_id bigint NOT NULL,
+    event_id text COLLATE "C" NOT NULL, type smallint NOT NULL, occurred_at timestamptz NOT NULL,
+    content_hash bytea NOT NULL, body jsonb NOT NULL, fact jsonb NOT NULL, raw bytea
+) ON COMMIT DELETE ROWS;
+CREATE TEMP TABLE IF NOT EXISTS stage_verdict (
+    n integer NOT NULL, line integer NOT NULL, part smallint NOT NULL, type smallint NOT NULL,
+    event_pk bigint NOT NULL, is_new boolean NOT NULL, is_same boolean NOT NULL, fact jsonb
+) ON COMMIT DELETE ROWS;
+"""
+
+# The first of each key is registered, unless somebody was earlier (event_key). Sorted, so that two bookings with the
+# same events queue up and never deadlock.
+REGISTER = """
+INSERT INTO ledger_event (source_id, event_id, type, occurred_at, content_hash, booking_id, line, body)
+SELECT DISTINCT ON (source_id, event_id)
+       source_id, event_id, type, occurred_at, content_hash, %(booking)s, line, body
+FROM stage_event
+ORDER BY source_id, event_id, n
+ON CONFLICT (source_id, event_id) DO NOTHING
+"""
+
+# What became of every staged event; a new statement, so that it sees what others committed meanwhile.
+JUDGE = """
+INSERT INTO stage_verdict (n, line, part, type, event_pk, is_new, is_same, fact)
+SELECT stage.n, stage.line, stage.part, stage.type, event.id,
+       event.booking_id = %(booking)s AND stage.n = stage.first_n,
+       event.content_hash = stage.content_hash,
+       CASE WHEN event.booking_id = %(booking)s AND stage.n = stage.first_n THEN stage.fact END
+FROM (SELECT *, min(n) OVER (PARTITION BY source_id, event_id) AS first_n FROM stage_event) stage
+CROSS JOIN LATERAL (
+    SELECT id, booking_id, content_hash FROM ledger_event e
+    WHERE e.source_id = stage.source_id AND e.event_id = stage.event_id
+    LIMIT 1
+) event
+"""
+
+COUNT = """
+SELECT count(*) FILTER (WHERE is_new), count(*) FILTER (WHERE NOT is_new AND is_same),
+       count(*) FILTER (WHERE NOT is_new AND NOT is_same)
+FROM stage_verdict WHERE part = 0
+"""
+
+QUARANTINE_CONFLICTS = """
+INSERT INTO ingest_quarantinedevent (
+    batch_id, line, event_id, source_uri, occurred_at, reason, detail, raw, resolution, resolved_by)
+SELECT %(batch)s, stage.line, stage.event_id, source.uri, stage.occurred_at, 'conflict', %(detail)s, stage.raw, '', ''
+FROM stage_verdict verdict
+JOIN stage_event stage USING (n)
+JOIN ledger_source source ON source.id = stage.source_id
+WHERE NOT verdict.is_new AND NOT verdict.is_same AND verdict.part = 0
+"""
+
+
+def _unfold(table: str, types: str, columns: list[str]) -> str:
+    """The statement that turns the staged JSON of new events into rows of `table`."""
+    names = ", ".join(columns)
+    values = ", ".join(f"fact.{column}" for column in columns)
+    return f"""
+INSERT INTO {table} (event_id, {names})
+SELECT verdict.event_pk, {values}
+FROM stage_verdict verdict, jsonb_populate_record(NULL::{table}, verdict.fact) fact
+WHERE verdict.is_new AND verdict.type IN ({types})
+ORDER BY verdict.n
+"""
+
+
+LEVEL = [
+    "kind",
+    "pool_id",
+    "subject",
+    "attempt",
+    "starts_at",
+    "ends_at",
+    "milli_gpus",
+    "identity_id",
+    "lendable",
+    "service_class",
+    "purpose",
+    "workload_kind",
+    "last_checkpoint_at",
+    "requests",
+    "attributes",
+]
+PREEMPTION = [
+    "pool_id",
+    "cluster",
+    "preemption",
+    "decided_at",
+    "victim_workload",
+    "victim_request",
+    "victim_identity_id",
+    "victim_attempt",
+    "preemptor_workload",
+    "preemptor_identity_id",
+    "preemptor_source",
+    "confidence_ppm",
+    "milli_gpus",
+    "cause",
+    "admitted_at",
+    "released_at",
+    "disposition",
+    "degrade_trigger",
+    "lost_gpu_us",
+    "requests_in_flight",
+    "requests_voided",
+    "output_tokens_lost",
+    "context_tokens",
+    "cached_prefix_tokens",
+    "queued_only",
+]
+RESUME = [
+    "pool_id",
+    "cluster",
+    "preemption",
+    "resumed_at",
+    "workload",
+    "attempt",
+    "recompute_gpu_us",
+    "recompute_prefill_tokens",
+]
+REJECTION = [
+    "occurred_at",
+    "identity_id",
+    "layer",
+    "reason",
+    "status",
+    "count",
+    "requested_tokens",
+    "requested_milli_gpus",
+    "pool_id",
+    "model_id",
+    "request",
+    "retry_after_us",
+    "service_class",
+    "origin",
+]
+QUOTA = [
+    "starts_at",
+    "identity_id",
+    "layer",
+    "resource",
+    "limit_milli",
+    "used_milli",
+    "pool_id",
+    "service_id",
+]
+CORRECTION = [
+    "corrected_at",
+    "supersedes_source",
+    "supersedes_event_id",
+    "reason",
+    "replacement_source",
+    "replacement_event_id",
+]
+
+UNFOLD = [
+    _unfold("ledger_level", "1, 2, 3, 4", LEVEL),
+    _unfold("ledger_preemptionreport", "5", PREEMPTION),
+    _unfold("ledger_resumereport", "6", RESUME),
+    _unfold("ledger_rejection", "9", REJECTION),
+    _unfold("ledger_quotalevel", "10", QUOTA),
+    _unfold("ledger_correction", "11", CORRECTION),
+]
+
+# Subjects of new levels (subject_key). Of levels at one instant the larger counts: a subject is then looked at once
+# too often, never once too rarely. Sorted against deadlocks.
+MERGE_SUBJECTS = """
+INSERT INTO ledger_subject AS kept (pool_id, kind, subject, attempt, first_at, last_at, last_milli_gpus)
+SELECT pool_id, kind, subject, attempt, min(starts_at), max(starts_at),
+       (array_agg(milli_gpus ORDER BY starts_at DESC, milli_gpus DESC))[1]
+FROM stage_verdict verdict JOIN ledger_level level ON level.event_id = verdict.event_pk
+WHERE verdict.is_new AND verdict.type IN (1, 2, 3, 4)
+GROUP BY 1, 2, 3, 4
+ORDER BY 1, 2, 3, 4
+ON CONFLICT (pool_id, kind, subject, attempt) DO UPDATE SET
+    first_at = least(kept.first_at, excluded.first_at),
+    last_at = greatest(kept.last_at, excluded.last_at),
+    last_milli_gpus = CASE
+        WHEN excluded.last_at > kept.last_at THEN excluded.last_milli_gpus
+        WHEN excluded.last_at < kept.last_at THEN kept.last_milli_gpus
+        ELSE greatest(kept.last_milli_gpus, excluded.last_milli_gpus) END
+"""
+
+# From each new level to its subject's next one (level_of_subject, read backwards), else to the horizon. The first
+# level of an attempt also ends lower ones, which reaches as far as they would have. A next level that another booking
+# has not committed yet is missed, which only makes the span longer.
+DIRTY_LEVELS = """
+INSERT INTO ledger_dirtyspan (pool_id, span)
+SELECT pool_id, unnest(range_agg(span)) FROM (
+    SELECT level.pool_id, tstzrange(level.starts_at, CASE WHEN NOT ends_lower.attempts THEN next.starts_at END) AS span
+    FROM stage_verdict verdict
+    JOIN ledger_level level ON level.event_id = verdict.event_pk
+    LEFT JOIN LATERAL (
+        SELECT later.starts_at FROM ledger_level later
+        WHERE later.pool_id = level.pool_id AND later.kind = level.kind AND later.subject = level.subject
+          AND later.attempt = level.attempt AND later.starts_at > level.starts_at
+        ORDER BY later.starts_at LIMIT 1
+    ) next ON true
+    CROSS JOIN LATERAL (
+        SELECT level.kind = 3 AND level.attempt > 1 AND EXISTS (
+            SELECT 1 FROM ledger_subject s
+            WHERE s.pool_id = level.pool_id AND s.kind = 3 AND s.subject = level.subject AND s.attempt < level.attempt
+              AND (s.last_at > level.starts_at OR s.last_milli_gpus > 0)
+        ) AS attempts
+    ) ends_lower
+    WHERE verdict.is_new AND verdict.type IN (1, 2, 3, 4)
+) touched GROUP BY pool_id
+"""
+
+# A report or resume matters to its preemption's record, which is measured again if its time is dirty.
+DIRTY_PREEMPTIONS = """
+INSERT INTO ledger_dirtyspan (pool_id, span)
+SELECT pool_id, unnest(range_agg(span)) FROM (
+    SELECT report.pool_id, tstzrange(least(report.admitted_at, report.decided_at),
+                                     greatest(report.released_at, report.decided_at), '[]') AS span
+    FROM stage_verdict verdict JOIN ledger_preemptionreport report ON report.event_id = verdict.event_pk
+    WHERE verdict.is_new AND verdict.type = 5
+    UNION ALL
+    SELECT report.pool_id, tstzrange(least(report.decided_at, resume.resumed_at),
+                                     greatest(report.decided_at, resume.resumed_at), '[]')
+    FROM stage_verdict verdict
+    JOIN ledger_resumereport resume ON resume.event_id = verdict.event_pk
+    JOIN ledger_preemptionreport report
+        ON report.cluster = resume.cluster AND report.preemption = resume.preemption
+    WHERE verdict.is_new AND verdict.type = 6
+) touched GROUP BY pool_id
+"""
