@@ -5,8 +5,12 @@ from __future__ import annotations
 from celery import shared_task
 from django.utils import timezone
 
-from billing.services.months import MonthClosed, compute_month, months_to_compute
+from billing.services.months import MonthClosed, compute_month, is_up_to_date, months_to_compute
 from ledger.core.periods import Month
+
+BEAT_SCHEDULE = {
+    "billing-recompute-open-months": {"task": "billing.recompute_open_months", "schedule": 60.0},
+}
 
 
 @shared_task(name="billing.compute_month")
@@ -21,5 +25,7 @@ def compute_one_month(month: str) -> None:
 @shared_task(name="billing.recompute_open_months")
 def recompute_open_months() -> None:
     """Move the horizon and follow late facts, month by month in order; each month is its own transaction."""
-    for month in months_to_compute(timezone.now()):
-        compute_one_month(str(month))
+    now = timezone.now()
+    for month in months_to_compute(now):
+        if not is_up_to_date(month, now):
+            compute_one_month(str(month))

@@ -21,10 +21,10 @@ from billing.services.statements import draft_statements
 from ledger.core.periods import Month, Span, to_datetime, to_ms
 from ledger.core.units import MS_PER_HOUR
 from ledger.locks import Lock, acquire
-from ledger.models import Ledger, Level, Period, PeriodState, Pool
+from ledger.models import DirtySpan, Ledger, Level, Period, PeriodState, Pool
 from ledger.services.masters import ensure_books
 
-__all__ = ["ComputedMonth", "MonthClosed", "compute_month", "months_to_compute"]
+__all__ = ["ComputedMonth", "MonthClosed", "compute_month", "is_up_to_date", "months_to_compute"]
 
 Say = Callable[[str], None]
 
@@ -66,14 +66,15 @@ def compute_month(
     acquire(Lock.COMPUTE)
     ledger = ensure_books()
     period = _period(month, ledger)
-    horizon_ms = _horizon_ms(period, horizon)
+    asked = horizon or timezone.now()
+    horizon_ms = _horizon_ms(period, asked)
     span = Span(to_ms(period.starts_at), horizon_ms)
     terms, books = month_terms(month, ledger.billing_time_zone), accounts()
 
     say("preemptions")
     rebuilt = rebuild_preemptions(span, horizon_ms, terms, books, everything=everything)
     say("allocation")
-    computed = compute_allocation(month, pool, to_datetime(horizon_ms), everything=everything)
+    computed = compute_allocation(month, pool, asked, everything=everything)
     say("rating")
     prices = PreemptionPrices.load(ledger)
     share_preemptions(rebuilt, terms, books, prices)
@@ -97,9 +98,9 @@ def _period(month: Month, ledger: Ledger) -> Period:
     return period
 
 
-def _horizon_ms(period: Period, wanted: datetime | None) -> int:
+def _horizon_ms(period: Period, wanted: datetime) -> int:
     """The last whole hour, inside the month, and never before where it already was."""
-    last_hour_ms = to_ms(wanted or timezone.now()) // MS_PER_HOUR * MS_PER_HOUR
+    last_hour_ms = to_ms(wanted) // MS_PER_HOUR * MS_PER_HOUR
     stored_ms = to_ms(period.horizon_at or period.starts_at)
     return min(max(last_hour_ms, stored_ms, to_ms(period.starts_at)), to_ms(period.ends_at))
 
@@ -122,3 +123,11 @@ def months_to_compute(now: datetime) -> list[Month]:
             found.append(month)
         month = month.next()
     return found
+
+
+def is_up_to_date(month: Month, now: datetime) -> bool:
+    """Whether computing the month would change nothing: its horizon is reached and none of its time is dirty."""
+    period = Period.objects.filter(month=str(month)).first()
+    if period is None or period.horizon_at is None or _horizon_ms(period, now) > to_ms(period.horizon_at):
+        return False
+    return not DirtySpan.objects.filter(span__overlap=(period.starts_at, period.ends_at)).exists()
