@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from billing.core.allocation_levels import HolderSteps, PoolInstants
-from ledger.core.apportion import apportion_columns, exact_number, floor_div
+from ledger.core.apportion import apportion_columns, exact_number, floor_div, running_sums
 
 Int64s = NDArray[np.int64]
 Table = NDArray[Any]  # whole numbers in the type that exact_number chose
 
 # Instants x holders looked at together: bounds memory, and keeps a table within the processor's cache.
-_CHUNK = 1 << 15
+_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class _PairSums:
         if not len(lenders):
             return
         borrowers = np.flatnonzero(shares.borrowed.any(axis=1))
-        running = np.cumsum(shares.lent[lenders], axis=0)
+        running = running_sums(shares.lent[lenders])
         reached_gpu_us = np.zeros((len(borrowers), len(lenders)), running.dtype)
         for turn, borrower in enumerate(borrowers):
             reached = floor_div(running * shares.borrowed[borrower], running[-1])

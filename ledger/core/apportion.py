@@ -89,12 +89,20 @@ def apportion_columns(totals: Int64s, weights: NDArray[Any]) -> NDArray[Any]:
     """
     if not totals.any():
         return np.zeros_like(weights)
-    running = np.cumsum(weights, axis=0)
+    running = running_sums(weights)
     if not len(running) or np.array_equal(totals, running[-1]):
         return weights
     reached = floor_div(running * totals.astype(weights.dtype), running[-1])
     reached[1:] -= reached[:-1].copy()
     return reached
+
+
+def running_sums(weights: NDArray[Any]) -> NDArray[Any]:
+    """Sums down the holders, for all instants. Row by row: several times faster than cumsum along the first axis."""
+    running = weights.copy()
+    for row in range(1, len(running)):
+        running[row] += running[row - 1]
+    return running
 
 
 def largest_remainder_groups(totals: Int64s, weights: Int64s, starts: Int64s) -> Int64s:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -56,6 +58,23 @@ def level_facts(draw, count: int):
         rank=draw(st.integers(0, 10**6)),
         group=draw(st.integers(0, 2)) if kind == OCCUPANCY else 0,
     )
+
+
+def busy_pool(seed: int):
+    """A pool in which bursts keep meeting idle reservations, scarce capacity and waiting work."""
+    rng = random.Random(seed)
+    owner = [-1, -1, -1, -1, 0, 1, -1]
+    facts = [Fact(CAPACITY, 0, minute * 60_000, rng.randrange(20_000, 40_000)) for minute in (-5, 50, 110)]
+    facts += [Fact(RESERVATION, i, 0, rng.randrange(2_000, 9_000), i, lendable=i != 2) for i in range(4)]
+    for number in range(70):
+        time_ms = rng.randrange(-20, HOURS * 60) * 60_000
+        kind = rng.choice([OCCUPANCY] * 5 + [RESERVATION, WAITING])
+        who = rng.randrange(len(owner))
+        subject = 10 * who + rng.randrange(2)
+        milli = rng.choice([0, rng.randrange(7_000), rng.randrange(7_000)])
+        group = subject % 3 if kind == OCCUPANCY else 0
+        facts.append(Fact(kind, subject, time_ms, milli, who, rank=number, group=group))
+    return facts, len(owner), owner
 
 
 def distinct_ranks(facts: list[Fact]) -> list[Fact]:

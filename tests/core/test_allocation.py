@@ -25,7 +25,7 @@ from tests.core.naive_allocation import (
     split_instant,
     split_month,
 )
-from tests.core.pools import distinct_ranks, figures, holders_of, hour_edges, pools, to_arrays
+from tests.core.pools import busy_pool, distinct_ranks, figures, holders_of, hour_edges, pools, to_arrays
 
 
 def split(facts: list[Fact], owner: list[int], edges, cuts=()) -> PoolSplit:
@@ -41,6 +41,15 @@ def test_the_split_is_section_4_at_every_instant(pool):
     facts, edges = distinct_ranks(facts), hour_edges()
     cuts = [edges[0], edges[2]]
     assert figures(split(facts, owner, edges, cuts)) == split_month(facts, count, owner, edges, cuts)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_busy_pools_too(seed):
+    facts, count, owner = busy_pool(seed)
+    edges = hour_edges()
+    result = figures(split(facts, owner, edges, edges[:-1]))
+    assert result == split_month(facts, count, owner, edges, edges[:-1])
+    assert len([key for key in result if key[0] == "pair"]) > 5
 
 
 @given(pools())

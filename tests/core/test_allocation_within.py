@@ -23,7 +23,7 @@ from tests.core.naive_allocation import (
     share,
     split_instant,
 )
-from tests.core.pools import distinct_ranks, holders_of, hour_edges, pools, to_arrays
+from tests.core.pools import busy_pool, distinct_ranks, holders_of, hour_edges, pools, to_arrays
 
 PREEMPTIBLE = np.array([False, True, False])
 
@@ -83,6 +83,12 @@ def test_groups_are_filled_as_defined(pool):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(allocation_within, "_CHUNK", 1)
         assert groups(facts, owner, edges) == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_in_busy_pools_too(seed):
+    facts, count, owner = busy_pool(seed)
+    assert groups(facts, owner, hour_edges()) == naive_groups(facts, count, owner, hour_edges())
 
 
 @given(pools())
