@@ -23,6 +23,9 @@ class Batch(models.Model):
     adapter = models.CharField(max_length=40, default="cloudevents")
     origin = models.CharField(max_length=500, blank=True, help_text="file or source it was cut from")
     first_line = models.BigIntegerField(default=1, help_text="of the file that this batch begins with")
+    allowed_sources = models.JSONField(
+        null=True, help_text="ids of the sources its sender may speak for; null: any"
+    )
     idempotency_key = models.CharField(max_length=200)
     body_sha256 = models.CharField(max_length=64)
     body = models.BinaryField(null=True, help_text="null once past retention")

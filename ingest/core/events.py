@@ -50,6 +50,7 @@ REASONS: dict[str, str] = {
     "unknown_pool": "no pool has this slug",
     "too_old": "of a day whose requests were pruned",
     "too_many_days": "one batch with requests of very many days",
+    "source_not_allowed": "its sender may not speak for this source",
     "conflict": "this key was booked before with other content; the first stays",
     "broken_compression": "the compressed body broke off or is damaged here; everything before was read",
     "unpacked_too_large": "the body unpacks to more than the limit; everything before was read",

@@ -39,6 +39,12 @@ class ParsedEvent:
     attributes: dict[str, str] = field(default_factory=dict)  # envelope attributes that are not ours
     replacement: ParsedEvent | None = None  # of a correction: the event that takes the other's place
 
+    def rejected(self, reason: str, detail: str) -> Rejected:
+        """The same event, sound in itself and refused all the same."""
+        return Rejected(
+            self.line, reason, detail, self.raw, id=self.id, source=self.source, time_ms=self.time_ms
+        )
+
 
 @dataclass(slots=True)
 class Rejected:

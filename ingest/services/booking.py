@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from typing import Any, cast
 
-from django.db import OperationalError, connection, transaction
+from django.db import DatabaseError, OperationalError, connection, transaction
 from django.utils import timezone
 from psycopg import Cursor, errors
 
@@ -29,16 +29,17 @@ from ingest.services.event_booking import EventBooking
 from ingest.services.names import Names
 from ingest.services.quarantine import keep_rejected
 from ingest.services.raw_cursor import raw_cursor
-from ingest.services.request_booking import RequestBooking
+from ingest.services.request_booking import RequestBooking, rejected_row
 from ingest.sql import batches as sql
 from ledger.core.periods import to_ms
 from ledger.locks import Lock, acquire
-from ledger.models import Booking, Ledger
+from ledger.models import Booking, Ledger, Source
 
 BLOCK_EVENTS = 8_000
 BLOCKS_AHEAD = 2
 BODY_PIECE_BYTES = 4 * 1024 * 1024
 ATTEMPTS = 8
+MAX_FAILURES = 5
 REQUEST_TYPES = frozenset({"ledger.request.v1", "ledger.usage.v1"})
 
 
@@ -72,15 +73,32 @@ def book_batch(batch_id: int, *, wait: bool = False, limits: Limits | None = Non
     `wait`: wait for another worker that has it in hand, instead of leaving it to that one. Bookings that share
     events can meet in a deadlock; the loser starts again and finds the winner's facts booked.
     """
+    try:
+        return _book_despite_races(batch_id, wait, limits or Limits())
+    except (OperationalError, errors.OperationalError):
+        raise  # the database was away: not the batch's fault
+    except (DatabaseError, errors.Error) as error:
+        _count_failure(batch_id, error)
+        raise
+
+
+def _book_despite_races(batch_id: int, wait: bool, limits: Limits) -> Receipt | None:
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with transaction.atomic():
-                return _book(batch_id, wait, limits or Limits())
+                return _book(batch_id, wait, limits)
         except (OperationalError, errors.DeadlockDetected, errors.SerializationFailure) as error:
             if not _is_race(error) or attempt == ATTEMPTS or connection.in_atomic_block:
                 raise
             time.sleep(random.uniform(0, 0.05 * 2**attempt))
     raise AssertionError("unreachable")
+
+
+def _count_failure(batch_id: int, error: Exception) -> None:
+    if not connection.in_atomic_block:
+        with connection.cursor() as cursor:
+            refusal = type(error).__name__[:40]
+            cursor.execute(sql.COUNT_FAILURE, {"batch": batch_id, "refusal": refusal, "limit": MAX_FAILURES})
 
 
 def _is_race(error: BaseException) -> bool:
@@ -101,7 +119,7 @@ def _book(batch_id: int, wait: bool, limits: Limits) -> Receipt | None:
     now = timezone.now()
     booking = Booking.objects.create(batch=batch.pk)
     with raw_cursor() as cursor:
-        desk = BookingDesk(cursor, batch.pk, booking.pk)
+        desk = BookingDesk(cursor, batch, booking.pk)
         with _in_background() as submit:
             for block in read_blocks(_body(cursor, batch), batch, to_ms(now), limits):
                 submit(desk.take, block)
@@ -209,9 +227,10 @@ def _in_background() -> Iterator[Any]:
 class BookingDesk:
     """Takes blocks and books them on one connection, which is its own until `finish`."""
 
-    def __init__(self, cursor: Cursor[Any], batch_id: int, booking_id: int) -> None:
+    def __init__(self, cursor: Cursor[Any], batch: Batch, booking_id: int) -> None:
         self._cursor = cursor
-        self._batch_id = batch_id
+        self._batch_id = batch.pk
+        self._allowed = _allowed_sources(batch)
         names = Names(cursor)
         self._requests = RequestBooking(cursor, names, booking_id, _requests_kept_from())
         self._events = EventBooking(cursor, names, booking_id)
@@ -221,6 +240,8 @@ class BookingDesk:
             cursor.execute(f"DELETE FROM {stage}")  # several bookings may share one transaction
 
     def take(self, block: Block) -> None:
+        if self._allowed is not None:
+            _refuse_foreign_sources(block, self._allowed)
         rejected = block.rejected
         if block.requests:
             rejected = rejected + self._requests.add(block.requests)
@@ -250,6 +271,24 @@ class BookingDesk:
         conflict = self._conflicts + self._events.conflict
         received = booked + duplicate + conflict + self._rejected
         return Receipt(self._batch_id, received, booked, duplicate, conflict, self._rejected)
+
+
+def _allowed_sources(batch: Batch) -> frozenset[str] | None:
+    """Addresses that the batch's sender may speak for; None: any."""
+    if batch.allowed_sources is None:
+        return None
+    return frozenset(Source.objects.filter(pk__in=batch.allowed_sources).values_list("uri", flat=True))
+
+
+def _refuse_foreign_sources(block: Block, allowed: frozenset[str]) -> None:
+    detail = "the sender's token may not speak for this source"
+    reason = "source_not_allowed"
+    block.rejected += [rejected_row(row, reason, detail) for row in block.requests if row[2] not in allowed]
+    block.rejected += [
+        event.rejected(reason, detail) for event in block.events if event.source not in allowed
+    ]
+    block.requests = [row for row in block.requests if row[2] in allowed]
+    block.events = [event for event in block.events if event.source in allowed]
 
 
 def _requests_kept_from() -> date | None:

@@ -44,17 +44,7 @@ class EventBooking:
             try:
                 staged.append((event, fact_row(event, names)))
             except Refusal as refusal:
-                refused.append(
-                    Rejected(
-                        event.line,
-                        refusal.reason,
-                        refusal.detail,
-                        event.raw,
-                        id=event.id,
-                        source=event.source,
-                        time_ms=event.time_ms,
-                    )
-                )
+                refused.append(event.rejected(refusal.reason, refusal.detail))
         if staged:
             self._stage(staged)
         return refused

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
+from datetime import timedelta
 
 from ingest.models import Batch
 from ingest.services.raw_cursor import raw_cursor
@@ -27,6 +29,7 @@ def accept_batch(
     idempotency_key: str = "",
     origin: str = "",
     first_line: int = 1,
+    allowed_sources: frozenset[int] | None = None,
 ) -> tuple[Batch, bool]:
     """Keep a body in the inbox; returns the batch and whether it is new.
 
@@ -45,6 +48,7 @@ def accept_batch(
         "encoding": body.encoding,
         "origin": origin[:500],
         "first_line": first_line,
+        "allowed": None if allowed_sources is None else json.dumps(sorted(allowed_sources)),
         "key": key,
         "sha256": digest,
         "body": body.content,
@@ -54,3 +58,15 @@ def accept_batch(
         kept = cursor.execute(sql.KEEP, parameters).fetchone()
     # None: of two deliveries of one body at once, the other one was faster.
     return same.get(), kept is not None
+
+
+# A booking takes seconds; one that was asked for this long ago has been lost on the way.
+PATIENCE = timedelta(seconds=45)
+SWEEP_BATCHES = 200
+
+
+def take_left_behind(patience: timedelta = PATIENCE) -> list[int]:
+    """Ids of batches that wait although nobody has them in hand, the oldest first; each is given once per patience."""
+    with raw_cursor() as cursor:
+        found = cursor.execute(sql.LEFT_BEHIND, {"patience": patience, "limit": SWEEP_BATCHES}).fetchall()
+    return sorted(pk for (pk,) in found)

@@ -87,7 +87,7 @@ class RequestBooking:
             if problem is None:
                 kept.append(row)
             else:
-                refused.append(_rejected(row, *problem))
+                refused.append(rejected_row(row, *problem))
         return kept, refused
 
     def _missing_master(self, row: Row) -> tuple[str, str] | None:
@@ -132,9 +132,11 @@ class RequestBooking:
             return rows, []
         kept = [row for row in rows if row[4] // MS_PER_DAY in self._days]
         return kept, [
-            _rejected(row, "too_old", "the requests of its day were pruned")
+            rejected_row(row, "too_old", "the requests of its day were pruned")
             if row[4] // MS_PER_DAY < first_kept
-            else _rejected(row, "too_many_days", f"one batch may bring requests of at most {MAX_DAYS} days")
+            else rejected_row(
+                row, "too_many_days", f"one batch may bring requests of at most {MAX_DAYS} days"
+            )
             for row in rows
             if row[4] // MS_PER_DAY not in self._days
         ]
@@ -204,13 +206,13 @@ class RequestBooking:
             self.latest_ms[source] = max(latest, self.latest_ms.get(source, latest))
 
 
-def _rejected(row: Row, reason: str, detail: str) -> Rejected:
+def rejected_row(row: Row, reason: str, detail: str) -> Rejected:
     line, raw, source, event_id, time_ms = row[:5]
     return Rejected(line, reason, detail, raw, id=event_id, source=source, time_ms=time_ms)
 
 
 def _conflict(row: Row) -> Rejected:
-    return _rejected(row, "conflict", CONFLICT)
+    return rejected_row(row, "conflict", CONFLICT)
 
 
 CONFLICT = "this key was booked before with other content; the first stays"
