@@ -26,6 +26,7 @@ from ingest.core.request_lines import RequestReader, Row, row_of
 from ingest.core.unpack import Broken, Limits, Lines, cut, unpack
 from ingest.models import Batch, BatchState
 from ingest.services.event_booking import EventBooking
+from ingest.services.limits import configured_limits
 from ingest.services.names import Names
 from ingest.services.quarantine import keep_rejected
 from ingest.services.raw_cursor import raw_cursor
@@ -74,7 +75,7 @@ def book_batch(batch_id: int, *, wait: bool = False, limits: Limits | None = Non
     events can meet in a deadlock; the loser starts again and finds the winner's facts booked.
     """
     try:
-        return _book_despite_races(batch_id, wait, limits or Limits())
+        return _book_despite_races(batch_id, wait, limits or configured_limits())
     except (OperationalError, errors.OperationalError):
         raise  # the database was away: not the batch's fault
     except (DatabaseError, errors.Error) as error:

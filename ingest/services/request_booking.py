@@ -157,35 +157,33 @@ class RequestBooking:
     # --- keys -----------------------------------------------------------------------------------------------
 
     def _without_known(self, rows: list[Row]) -> tuple[int, list[Row], list[Rejected]]:
-        """(duplicates, new rows, conflicts): within the block, where the first of a key stays, and in the books."""
+        """(duplicates, new rows, conflicts). Of a key that is not booked yet, the first row here is the new one."""
         first: dict[tuple[str, str, int], Row] = {}
-        duplicates, conflicts = 0, []
         for row in rows:
-            earlier = first.setdefault((row[2], row[3], row[4] // MS_PER_DAY), row)
-            if earlier is row:
-                continue
-            if earlier[5] == row[5]:
+            first.setdefault(_key(row), row)
+        booked = self._look_up(list(first.values()))
+        duplicates, new, conflicts = 0, [], []
+        for row in rows:
+            key = _key(row)
+            if key not in booked and first[key] is row:
+                new.append(row)
+            elif row[5] == booked.get(key, first[key][5]):
                 duplicates += 1
             else:
                 conflicts.append(_conflict(row))
-        candidates = list(first.values())
-        verdict = self._look_up(candidates)
-        duplicates += sum(verdict.values())
-        conflicts += [_conflict(candidates[n]) for n, is_same in sorted(verdict.items()) if not is_same]
-        return duplicates, [row for n, row in enumerate(candidates) if n not in verdict], conflicts
+        return duplicates, new, conflicts
 
-    def _look_up(self, rows: list[Row]) -> dict[int, bool]:
-        """{position of a row whose key is booked: whether its content is the same}"""
+    def _look_up(self, rows: list[Row]) -> dict[tuple[str, str, int], bytes]:
+        """{key of those rows that is booked: hash of its content}"""
         keys = Rows()
         keys.number("n", "integer", np.arange(len(rows)))
         keys.number("day", "date", np.array([row[4] for row in rows], np.int64) // MS_PER_DAY)
         keys.number("source_id", "bigint", np.array([self._names.sources[row[2]] for row in rows], np.int64))
-        keys.hash16("content_hash", [row[5] for row in rows])
         keys.text("event_id", [row[3].encode() for row in rows])
         copy_rows(self._cursor, "stage_request_key", keys)
-        found = dict(self._cursor.execute(sql.KNOWN_KEYS).fetchall())
+        found = self._cursor.execute(sql.KNOWN_KEYS, binary=True).fetchall()
         self._cursor.execute("TRUNCATE stage_request_key")
-        return found
+        return {_key(rows[n]): content_hash for n, content_hash in found}
 
     def _copy(self, rows: Rows) -> bool:
         """Whether all rows were new. If not, none of them is in the table."""
@@ -204,6 +202,10 @@ class RequestBooking:
         for source in np.unique(ids.source).tolist():
             latest = int(requests.ends_ms[ids.source == source].max())
             self.latest_ms[source] = max(latest, self.latest_ms.get(source, latest))
+
+
+def _key(row: Row) -> tuple[str, str, int]:
+    return (row[2], row[3], row[4] // MS_PER_DAY)
 
 
 def rejected_row(row: Row, reason: str, detail: str) -> Rejected:

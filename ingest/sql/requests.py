@@ -30,7 +30,7 @@ def create_partition(day: date) -> list[sql.Composed]:
 STAGES = """
 CREATE TEMP TABLE IF NOT EXISTS stage_request_key (
     n integer NOT NULL, day date NOT NULL, source_id bigint NOT NULL,
-    event_id text COLLATE "C" NOT NULL, content_hash bytea NOT NULL
+    event_id text COLLATE "C" NOT NULL
 ) ON COMMIT DELETE ROWS;
 CREATE TEMP TABLE IF NOT EXISTS stage_hour (
     pool_id bigint, hour timestamptz, identity_id bigint, service_id bigint, model_id bigint,
@@ -41,10 +41,10 @@ CREATE TEMP TABLE IF NOT EXISTS stage_hour (
 ) ON COMMIT DELETE ROWS;
 """
 
-# Which staged keys are booked already, and whether with the same content. One probe of a partition's primary key each:
+# Which staged keys are booked already, and with which content. One probe of a partition's primary key each:
 # LATERAL with LIMIT keeps the planner from reading whole partitions for want of statistics on the stage.
 KNOWN_KEYS = """
-SELECT stage.n, booked.content_hash = stage.content_hash
+SELECT stage.n, booked.content_hash
 FROM stage_request_key stage
 CROSS JOIN LATERAL (
     SELECT content_hash FROM ledger_request r
