@@ -41,15 +41,16 @@ JOIN ledger_event event ON event.source_id = source.id AND event.event_id = void
 """
 
 # Level facts of a pool that matter in [from, to): the opening level of whatever may be held at `from` (subjects by
-# subject_key, their latest level by level_of_subject), and every change after it (level_sweep). An attempt that a
-# higher one has ended by `from` matters no more. `number` counts workloads in byte order of their ids.
+# subject_key, their latest level by level_of_subject), and every change after it (level_sweep). A capacity of 0 is
+# known, unlike none at all. An attempt that a higher one has ended by `from` matters no more. `number` counts
+# workloads in byte order of their ids.
 LEVELS = """
 WITH live AS MATERIALIZED (
     SELECT s.id AS subject_id, s.kind, s.subject, s.attempt, s.first_at,
            dense_rank() OVER (ORDER BY s.kind, s.subject) AS number
     FROM ledger_subject s
     WHERE s.pool_id = %(pool)s AND s.kind IN (1, 2, 3)
-      AND s.first_at < %(to)s AND (s.last_at >= %(from)s OR s.last_milli_gpus > 0)
+      AND s.first_at < %(to)s AND (s.last_at >= %(from)s OR s.last_milli_gpus > 0 OR s.kind = 1)
       AND NOT EXISTS (
           SELECT 1 FROM ledger_subject higher
           WHERE s.kind = 3 AND higher.pool_id = s.pool_id AND higher.kind = 3 AND higher.subject = s.subject

@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from billing.checks import CHECKS
-from billing.models import Policy
+from billing.models import Policy, PoolSlot
 from billing.services.months import compute_month
 from ledger.checks import run_checks
 from ledger.core.periods import Month
@@ -65,6 +65,16 @@ def tamper(statement: str, table: str | None = None) -> None:
 
 
 def test_clean_books_have_no_findings(books: Pool) -> None:
+    assert findings() == []
+
+
+def test_a_pool_whose_nodes_are_all_gone_has_slots_of_nothing(books: Pool) -> None:
+    """However the days come to be computed: a capacity of 0 is known, unlike none at all."""
+    capacity(books, hour(6), 0)
+    Booking.objects.update(received=Event.objects.count(), booked=Event.objects.count())
+    for hours in (30, 60, 100):
+        compute_month(Month.parse(MONTH), horizon=hour(hours))
+    assert PoolSlot.objects.count() == 100
     assert findings() == []
 
 
