@@ -1,4 +1,5 @@
-"""What every test may use. Services are in fixtures/services.py, the browser in fixtures/browser.py.
+"""What every test may use. Services are in fixtures/services.py, the browser in fixtures/browser.py,
+Prometheus in fixtures/prometheus.py.
 
 The suite runs against DATABASE_URL if it is set, else against an embedded server of its own in var/test.
 In-process Celery publishes into memory; a test that wants a real broker asks for `broker_url`.
@@ -12,7 +13,7 @@ from django.conf import settings
 from hypothesis import HealthCheck, Verbosity
 from hypothesis import settings as hypothesis_settings
 
-pytest_plugins = ["tests.fixtures.services", "tests.fixtures.browser"]
+pytest_plugins = ["tests.fixtures.services", "tests.fixtures.browser", "tests.fixtures.prometheus"]
 
 SLOW_MACHINE = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 hypothesis_settings.register_profile(

@@ -73,6 +73,7 @@ NOTICES: dict[str, str] = {
     "missing_duplicates": "an export that keeps one run per job; the GPU time of the others is not in it",
     "source_total": "what the source itself adds up to, for reconciliation",
     "scoped_quota": "a quota that caps only some pods of its namespace, and so not the namespace",
+    "watch_gap": "a watch could not be resumed; what changed meanwhile is known only by its result",
     "incomplete_stream": "a stream ended before its last usage; its counts may be too low",
 }
 """Codes of notices, and what each means."""
