@@ -56,8 +56,10 @@ def generate(
     another, in any order.
 
     Raises:
-        ValueError: a size too small for the stories.
+        ValueError: a size too small for the stories, or negative.
     """
+    if size.requests < 0:
+        raise ValueError(f"the number of requests is {size.requests}; it cannot be negative")
     calendar = Calendar(month, zone)
     cast = company(size.tenants, size.gpus)
     seed_text = f"{seed}/{month}"
