@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
-from uuid import UUID
 
 from django.db import connection
 from django.db.models import Q
@@ -110,7 +108,7 @@ def _slots(statement: Statement, line: StatementLine) -> list[Slot]:
 def _version_ends_at(statement: Statement, line: StatementLine) -> datetime:
     """Where the next version of the terms of the pool begins, or the month ends."""
     following = (
-        statement.lines.filter(pool=line.pool, version_from__gt=line.version_from, unit="gpu_us")
+        statement.lines.filter(pool=line.pool, version_from__gt=line.version_from, kind__in=OF_TIME)
         .order_by("version_from")
         .values_list("version_from", flat=True)
         .first()
@@ -153,17 +151,5 @@ def _token_days(statement: Statement, line: StatementLine) -> list[TokenRow]:
 
 
 def _records(line: StatementLine, access: Access) -> list[PreemptionRecord]:
-    """The preemptions that the line names, by record id or by the id that the scheduler gave."""
-    named: list[Any] = list(line.preemptions)
-    if not named:
-        return []
-    ids = [text for text in named if _is_uuid(text)]
-    return list(preemption_records(access).filter(Q(pk__in=ids) | Q(preemption__in=named)))
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True
+    """The preemptions that the line names, newest first."""
+    return list(preemption_records(access).filter(pk__in=line.preemptions)) if line.preemptions else []

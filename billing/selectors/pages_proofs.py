@@ -10,7 +10,7 @@ from django.db.models.functions import Coalesce
 from django.utils.translation import gettext as _
 
 from billing.core.statement import seal
-from billing.models import Allocation, PoolSlot, Statement, StatementLine
+from billing.models import Allocation, PoolSlot, Statement, StatementLine, StatementState
 from billing.selectors.pages_months import PoolMonth
 from ledger.core.figures import set_digits
 from ledger.core.units import gpu_hours_fixed, micro_text
@@ -169,7 +169,11 @@ def _is_posted(statement: Statement) -> Proof:
 
 
 def _is_sealed(statement: Statement) -> Proof:
+    """A draft has no predecessors yet; issuing it puts it into both chains."""
     computed = seal(statement.content, statement.previous_of_tenant, statement.previous_of_ledger)
-    return Proof(
-        _("The hash follows from the content and from the statements before."), computed == statement.sha256
+    text = (
+        _("The draft's hash follows from its content.")
+        if statement.state == StatementState.DRAFT
+        else _("Chain verified: the hash follows from the content and from the statements before.")
     )
+    return Proof(text, computed == statement.sha256)

@@ -18,10 +18,10 @@ from billing.selectors.pages_preemptions import ShownPreemption, month_records, 
 from billing.selectors.statements import preemption_records
 from billing.views.months import period_or_404
 from billing.views.story import story
-from ledger.core.periods import to_ms
+from ledger.core.periods import Month, to_ms
 from ledger.models import Source, Tenant
 from ledger.querysets import visible_to
-from ledger.views.page import Page, ledger_of
+from ledger.views.page import Page, billing_zone, ledger_of
 from ledger.wording import CAUSES
 
 ROWS_A_PAGE = 50
@@ -97,7 +97,9 @@ class PreemptionPage(Page):
         names = Names(self.access, at=record.decided_at)
         side = shown(record, names, self.access)[0]
         work = self._name_of_work(side)
+        month = Month.containing(to_ms(record.decided_at), billing_zone(self.request))
         return {
+            "month": str(month),
             "record": record,
             "side": side,
             "work": work,

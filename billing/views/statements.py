@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import F, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpResponse
 
 from billing.charts import daily_chart
 from billing.exports.files import FORMATS, file_name, statement_file
 from billing.exports.preemptions import preemptions_of
-from billing.models import Statement, StatementState
+from billing.models import PreemptionRecord, PreemptionShare, Statement, StatementState
 from billing.selectors.names import Names
 from billing.selectors.pages_lines import line_detail
 from billing.selectors.pages_months import HOLDER_CATEGORIES
-from billing.selectors.pages_preemptions import requeued_of, shown
+from billing.selectors.pages_preemptions import ShownPreemption, requeued_of, shown
 from billing.selectors.pages_proofs import statement_proofs
 from billing.selectors.pages_statements import (
     compared_with_before,
     lines_by_group,
     month_of_days,
     months_with_statement,
+    preemptions_named,
 )
 from billing.selectors.statements import statements_for
 from ledger.access import Access
 from ledger.views.page import Page, billing_zone
 from ledger.wording import CATEGORY_MEANINGS
 
-PREEMPTIONS_ON_A_STATEMENT = 50
+PREEMPTIONS_A_SIDE = 12
 
 
 def statement_or_404(month: str, tenant: str, access: Access, *, with_content: bool = False) -> Statement:
@@ -59,6 +61,7 @@ class StatementPage(Page):
             "unpriced": any(line.amount_minor is None for line in lines),
             "proofs": statement_proofs(statement, lines, days.gpu_us),
             "requeued": requeued_of(statement),
+            "records": preemptions_named(lines, self.access),
             "meanings": [(name, CATEGORY_MEANINGS[name], days.gpu_us[name]) for name in HOLDER_CATEGORIES],
             "formats": list(FORMATS),
             **self._preemptions(statement),
@@ -68,19 +71,29 @@ class StatementPage(Page):
         """As the tenant itself reads them, also where the ledger's own people look at its bill."""
         records = preemptions_of(statement.tenant, statement.period)
         names = Names(self.access, at=statement.period.starts_at)
-        total = records.count()
-        first = records.order_by("-decided_at", "pk")[:PREEMPTIONS_ON_A_STATEMENT]
+        mine = frozenset({statement.tenant_id})
+        worst = records.order_by(
+            F("lost_gpu_us").desc(nulls_last=True), "-waiting_gpu_us", "-decided_at", "pk"
+        )
+        hit = worst.filter(pk__in=PreemptionShare.objects.filter(account__tenant__in=mine).values("record"))
+        caused = worst.filter(Q(preemptor__in=mine) | Q(preemptor__service__owner__in=mine))
+        return {
+            "victim_count": hit.count(),
+            "victim_of": self._sides(hit, names, mine, "victim"),
+            "cause_count": caused.count(),
+            "cause_of": self._sides(caused, names, mine, "cause"),
+        }
+
+    def _sides(
+        self, records: QuerySet[PreemptionRecord], names: Names, mine: frozenset[int], role: str
+    ) -> list[ShownPreemption]:
+        """The first of them, from the tenant's side."""
         sides = [
             side
-            for record in first
-            for side in shown(record, names, self.access, frozenset({statement.tenant_id}))
+            for record in records[:PREEMPTIONS_A_SIDE]
+            for side in shown(record, names, self.access, mine)
         ]
-        return {
-            "victim_of": [side for side in sides if side.role == "victim"],
-            "cause_of": [side for side in sides if side.role == "cause"],
-            "preemption_count": total,
-            "preemptions_shown": min(total, PREEMPTIONS_ON_A_STATEMENT),
-        }
+        return [side for side in sides if side.role == role]
 
 
 class StatementFile(Page):
@@ -117,5 +130,6 @@ class StatementLinePage(Page):
             "statement": statement,
             "tenant": statement.tenant,
             "line": line,
+            "records": preemptions_named([line], self.access),
             "detail": line_detail(statement, line, self.access, self.request.GET.get("day", "")),
         }

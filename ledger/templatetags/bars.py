@@ -14,6 +14,7 @@ from ledger.wording import category_name
 register = template.Library()
 
 WIDE_ENOUGH_PERCENT = 7
+WIDE_ENOUGH_ON_A_PHONE_PERCENT = 18
 
 
 @register.filter
@@ -25,6 +26,11 @@ def width(part: Any) -> str:
 def fits(part: Any) -> bool:
     """Whether the share can be printed inside of the part."""
     return float(part.percent) >= WIDE_ENOUGH_PERCENT
+
+
+@register.filter
+def fits_narrow(part: Any) -> bool:
+    return float(part.percent) >= WIDE_ENOUGH_ON_A_PHONE_PERCENT
 
 
 @register.filter

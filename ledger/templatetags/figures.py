@@ -30,6 +30,7 @@ from ledger.core.units import (
 )
 from ledger.wording import (
     BATCH_STATES,
+    CATEGORIES,
     CAUSES,
     DISPOSITIONS,
     EVENT_TYPES,
@@ -140,10 +141,11 @@ def money_cell(amount_micro: Number, currency: str) -> SafeString:
 
 @register.filter
 def price(price_micro: Number) -> SafeString:
-    """A unit price with all of its places."""
+    """A unit price or an exact amount with all of its places, at least two."""
     if price_micro is None:
         return _unknown()
     text = micro_text(int(price_micro))
+    text += {-1: ".00", 2: "0"}.get(len(text) - text.rfind(".") if "." in text else -1, "")
     return _figure(text, text, dash=True)
 
 
@@ -210,7 +212,9 @@ def month_name(month: str) -> str:
 
 @register.filter
 def category(name: str) -> SafeString:
-    """A category with the mark that it has in every chart and legend."""
+    """A category with the mark that it has in every chart and legend; other kinds of line have none."""
+    if name not in CATEGORIES:
+        return format_html('<span class="category">{}</span>', category_name(name))
     return format_html(
         '<span class="category"><i class="mark mark-{}" aria-hidden="true"></i>{}</span>',
         name,

@@ -23,7 +23,7 @@
   const framed = (layout) => {
     const axis = {
       gridcolor: style("--rule"), linecolor: style("--rule-strong"), zerolinecolor: style("--rule-strong"),
-      fixedrange: true, automargin: true,
+      fixedrange: true, automargin: true, separatethousands: true, exponentformat: "none",
     };
     return {
       ...layout,
@@ -35,7 +35,7 @@
       hoverlabel: { bgcolor: style("--surface"), bordercolor: style("--rule-strong"), font: { color: style("--ink") } },
       separators: ". ",
       xaxis: { ...axis, showgrid: false, ...layout.xaxis },
-      yaxis: { ...axis, ...layout.yaxis },
+      yaxis: { ...axis, ...layout.yaxis, title: { ...layout.yaxis?.title, font: { size: 14 } } },
     };
   };
 
