@@ -56,8 +56,9 @@ def split_within_holders(
     who, group = _holders_groups(levels)
     mixed = np.unique(who[1:][who[1:] == who[:-1]])
     parts = [_of_plain_holders(split, edges, mixed, who, group)]
+    workloads = _Workloads.of(levels, split)
     for holder in mixed.tolist():
-        parts.extend(_of_mixed_holder(split, levels, holder, preemptible, edges))
+        parts.extend(_of_mixed_holder(split, workloads.of_holder(holder), holder, preemptible, edges))
     return _summed(parts)
 
 
@@ -88,9 +89,8 @@ def _of_plain_holders(
 
 
 def _of_mixed_holder(
-    split: PoolSplit, levels: Levels, holder: int, preemptible: Bools, edges: Int64s
+    split: PoolSplit, workloads: _Workloads, holder: int, preemptible: Bools, edges: Int64s
 ) -> Iterator[GroupRows]:
-    workloads = _Workloads.of(levels, holder, split)
     time_ms, categories = _categories_over_time(split, holder, workloads, edges)
     length_ms = np.diff(time_ms, append=split.edges[-1])
     slot = np.searchsorted(edges, time_ms, "right") - 1
@@ -151,11 +151,12 @@ def _categories_over_time(
 
 @dataclass(frozen=True, slots=True)
 class _Workloads:
-    """The occupancies of one holder, one row per stretch [begin, end) of a constant level.
+    """Occupancies sorted by holder, one row per stretch [begin, end) of a constant level.
 
-    number: counts the workloads (told apart by group too) in id order. group: of each number.
+    number: counts a holder's workloads (told apart by group too) in id order. group: of each number.
     """
 
+    who: Int64s
     begin_ms: Int64s
     end_ms: Int64s
     milli: Int64s
@@ -163,20 +164,30 @@ class _Workloads:
     group: Int64s
 
     @classmethod
-    def of(cls, levels: Levels, holder: int, split: PoolSplit) -> _Workloads:
+    def of(cls, levels: Levels, split: PoolSplit) -> _Workloads:
         until_ms = np.minimum(levels.until_ms(), split.edges[-1])
         begin_ms = np.maximum(levels.time_ms, split.edges[0])
-        rows = np.flatnonzero((levels.who == holder) & (levels.milli > 0) & (begin_ms < until_ms))
-        rows = rows[
-            sort_order(levels.subject[rows], levels.attempt[rows], levels.group[rows], begin_ms[rows])
-        ]
-        first = changes_at(levels.subject[rows], levels.attempt[rows], levels.group[rows])
+        rows = np.flatnonzero((levels.milli > 0) & (begin_ms < until_ms))
+        keys = (levels.who, levels.subject, levels.attempt, levels.group)
+        rows = rows[sort_order(*(key[rows] for key in keys))]
+        first = changes_at(*(key[rows] for key in keys))
+        number = np.cumsum(first) - 1
         return cls(
+            levels.who[rows],
             begin_ms[rows],
             until_ms[rows],
             levels.milli[rows],
-            np.cumsum(first) - 1,
+            number,
             levels.group[rows[first]],
+        )
+
+    def of_holder(self, holder: int) -> _Workloads:
+        low, high = np.searchsorted(self.who, [holder, holder + 1])
+        rows = slice(int(low), int(high))
+        number = self.number[rows] - self.number[low]
+        group = self.group[self.number[low] : self.number[high - 1] + 1]
+        return _Workloads(
+            self.who[rows], self.begin_ms[rows], self.end_ms[rows], self.milli[rows], number, group
         )
 
     def table(self, time_ms: Int64s, end_ms: int) -> tuple[Int64s, Int64s]:
