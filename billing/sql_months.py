@@ -91,3 +91,12 @@ FROM billing_poolslot s JOIN ledger_pool pool ON pool.id = s.pool_id
 WHERE s.starts_at >= %(from)s AND s.starts_at < %(to)s
 GROUP BY 1
 """
+
+# What is posted in a month and concerns others, per key, unit and direction. Leans on the index of posted_in_id.
+POSTED_FOR_OTHERS = """
+SELECT concerns_id, target_key, unit, debit_id, credit_id, sum(quantity)::numeric
+FROM ledger_transfer
+WHERE posted_in_id = %(month)s AND concerns_id <> %(month)s
+GROUP BY 1, 2, 3, 4, 5
+ORDER BY 1, 2, 3, 4, 5
+"""

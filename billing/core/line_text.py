@@ -20,6 +20,8 @@ CATEGORIES = {
     "committed_unused": "Committed tokens not used",
     "preemption_lost": "GPU time lost to a preemption",
     "preemption_recompute": "GPU time computed again after a preemption",
+    "goodwill": "Goodwill credit",
+    "dispute_adjustment": "Adjustment after a dispute",
     "delay_credit": "Credit for entitled GPU time that waited or was lost",
 }
 TOKEN_KINDS = {

@@ -36,10 +36,13 @@ def is_mirror(line: Line) -> bool:
 
 
 def targets_of(month: str, lines: Iterable[Line]) -> list[Target]:
-    """What should stand posted for the month, per line and unit; flows of 0 need no target."""
+    """What should stand posted for the month, per line and unit; flows of 0 need no target.
+
+    An adjustment is a view of what is posted already, under the key of the month it concerns.
+    """
     found = []
     for line in lines:
-        if is_mirror(line):
+        if line.kind == "adjustment" or is_mirror(line):
             continue
         key = f"{month}|{line.account}|{line.key}"
         if line.unit == GPU_US and line.pool and _moves_gpu_time(line):

@@ -1,4 +1,18 @@
 from billing.models.allocation import Allocation, BillingFinding, LendingDay, PoolSlot, WorkloadDay
+from billing.models.life import (
+    Approval,
+    ApprovalKind,
+    ChecklistWaiver,
+    CloseRun,
+    Credit,
+    CreditKind,
+    Decision,
+    Dispute,
+    DisputeEvent,
+    DisputeState,
+    RunState,
+    StatementApproval,
+)
 from billing.models.preemption import PreemptionRecord, PreemptionShare, PreemptionWait
 from billing.models.statement import MonthLine, Statement, StatementLine, StatementState
 from billing.models.terms import (
@@ -14,9 +28,19 @@ from billing.models.terms import (
 
 __all__ = [
     "Allocation",
+    "Approval",
+    "ApprovalKind",
     "BillingFinding",
     "Calibration",
+    "ChecklistWaiver",
+    "CloseRun",
     "Contract",
+    "Credit",
+    "CreditKind",
+    "Decision",
+    "Dispute",
+    "DisputeEvent",
+    "DisputeState",
     "GpuPrice",
     "LendingDay",
     "MonthLine",
@@ -27,8 +51,10 @@ __all__ = [
     "PreemptionShare",
     "PreemptionWait",
     "RateCard",
+    "RunState",
     "ServicePolicy",
     "Statement",
+    "StatementApproval",
     "StatementLine",
     "StatementState",
     "TokenPrice",

@@ -82,20 +82,26 @@ class Computed:
 
 @transaction.atomic
 def compute_allocation(
-    month: Month, pool: Pool | None = None, horizon: datetime | None = None, *, everything: bool = False
+    month: Month,
+    pool: Pool | None = None,
+    horizon: datetime | None = None,
+    *,
+    everything: bool = False,
+    closed_too: bool = False,
 ) -> Computed:
     """Bring PoolSlot, Allocation, LendingDay and WorkloadDay of `month` up to date with the facts.
 
     Only (pool, UTC day) units that are dirty, or lie beyond the stored horizon, are computed, each from its opening
     levels on, so the cost follows what changed. `horizon`: compute up to here (default: the last whole hour);
     stored for the month unless only one pool is asked for. `everything`: all days, dirty or not.
+    `closed_too`: the caller posts what changed as an adjustment of an open month.
 
     Raises:
         MonthClosed: the month is closed.
     """
     acquire(Lock.COMPUTE)
     period, span = _period(month)
-    if period.state == PeriodState.CLOSED:
+    if period.state == PeriodState.CLOSED and not closed_too:
         raise MonthClosed(f"{month} is closed")
     end_ms = _computed_up_to(period, span, horizon)
     dirty = _take_dirty(period, span, end_ms, pool, everything)

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from billing.selectors.accounts import accounts
+from billing.selectors.adjustments import adjustments_in
 from billing.selectors.terms import month_terms
 from billing.services.allocation import Computed, MonthClosed, compute_allocation
 from billing.services.posting import post_month
@@ -78,7 +79,7 @@ def compute_month(
     say("rating")
     prices = PreemptionPrices.load(ledger)
     share_preemptions(rebuilt, terms, books, prices)
-    lines = rate_month(ledger, terms, span, books)
+    lines = rate_month(ledger, terms, span, books) + adjustments_in(period, books)
     store_lines(period, lines, books)
     say("posting")
     transfers = post_month(period, lines, books)

@@ -12,6 +12,7 @@ from billing.core.rating import rate_gpu_time
 from billing.core.rating_lines import Line, RatingFinding, missing_prices
 from billing.models import BillingFinding, MonthLine
 from billing.selectors.accounts import Accounts
+from billing.selectors.adjustments import credit_lines
 from billing.selectors.quantities import gpu_quantities, lent_pairs, pool_costs, pool_quantities, token_use
 from billing.selectors.terms import MonthTerms
 from billing.services.preemption_lines import preemption_lines
@@ -35,6 +36,7 @@ def rate_month(ledger: Ledger, terms: MonthTerms, span: Span, accounts: Accounts
         lines += cost_difference_lines(costs, lines)
     lines += _token_lines(terms, span)
     lines += preemption_lines(terms, span, accounts, PreemptionPrices.load(ledger))
+    lines += credit_lines(span.start_ms)
     return sorted(lines, key=lambda line: (line.account, line.key))
 
 

@@ -163,6 +163,11 @@ else:
     }
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {}  # filled from BEAT_SCHEDULE of each tasks.py
 
+# --- Wiring -----------------------------------------------------------------------------------------
+
+# Billing asks what the inbox still holds before a month closes, without knowing that there is one.
+INBOX_EVIDENCE = "ingest.selectors.month_evidence.month_evidence"
+
 # --- Languages, time, static files ------------------------------------------------------------------
 
 LANGUAGE_CODE = "en"

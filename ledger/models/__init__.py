@@ -1,4 +1,5 @@
 from ledger.models.access import ApiToken, Membership, User
+from ledger.models.audit import AuditEntry
 from ledger.models.books import Account, Period, Transfer
 from ledger.models.choices import (
     AccountKind,
@@ -35,6 +36,7 @@ __all__ = [
     "Account",
     "AccountKind",
     "ApiToken",
+    "AuditEntry",
     "Booking",
     "Correction",
     "DirtySpan",

@@ -1,0 +1,135 @@
+"""The closing checklist: from what is known of a month to items that are clean or blocked (domain.md section 10).
+
+An item is blocked by its evidence alone. A blocked item can be waived with a reason, for exactly that evidence;
+what would make the books say something they cannot mean (order of months, an approval of another draft) cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from billing.core.canonical_json import canonical_sha256
+
+
+class ItemState(StrEnum):
+    CLEAN = "clean"
+    BLOCKED = "blocked"
+    WAIVED = "waived"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One line of the checklist. evidence: what blocks it, one sentence-like text each; empty when clean."""
+
+    code: str
+    title: str
+    evidence: tuple[str, ...] = ()
+    can_be_waived: bool = True
+    waived_because: str = ""
+
+    @property
+    def state(self) -> ItemState:
+        if not self.evidence:
+            return ItemState.CLEAN
+        return ItemState.WAIVED if self.waived_because else ItemState.BLOCKED
+
+    @property
+    def evidence_sha256(self) -> str:
+        """Names what was seen: a waiver holds for this and nothing else."""
+        return canonical_sha256([self.code, list(self.evidence)])
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSeen:
+    """A source that is not retired. Instants in ms; None: never, or not said."""
+
+    name: str
+    watermark_ms: int | None
+    complete_until_ms: int | None
+    silence_after_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonthEvidence:
+    """Everything a close looks at, as plain values; each sequence holds what is wrong.
+
+    earlier_open: months before this one that are not closed. behind: what is not computed yet. unproved: broken
+    invariants. stale_approvals: statements whose draft changed after it was approved.
+    """
+
+    ends_ms: int
+    now_ms: int
+    earlier_open: Sequence[str] = ()
+    behind: Sequence[str] = ()
+    unprocessed: Sequence[str] = ()
+    quarantined: Sequence[str] = ()
+    unattributed: Sequence[str] = ()
+    exceptions: Sequence[str] = ()
+    missing_prices: Sequence[str] = ()
+    unproved: Sequence[str] = ()
+    sources: Sequence[SourceSeen] = ()
+    stale_approvals: Sequence[str] = ()
+
+
+def checklist(seen: MonthEvidence) -> list[Item]:
+    """All items, always in this order."""
+    return [
+        _item("order", "Every earlier month is closed", seen.earlier_open, can_be_waived=False),
+        _item("computed", "Computed up to the end of the month", seen.behind, can_be_waived=False),
+        _item("batches", "No batch waits to be booked", seen.unprocessed),
+        _item("quarantine", "No event of the month is in quarantine", seen.quarantined),
+        _item("attribution", "All occupancy belongs to somebody", seen.unattributed),
+        _item("exceptions", "No exception that blocks", seen.exceptions),
+        _item("prices", "Every price is present", seen.missing_prices),
+        _item("conservation", "Conservation is proved", seen.unproved),
+        _item("complete", "Every source is complete past the end of the month", incomplete(seen)),
+        _item("silence", "No source is silent", silent(seen)),
+        _item(
+            "approvals", "Approved drafts are what was approved", seen.stale_approvals, can_be_waived=False
+        ),
+    ]
+
+
+def _item(code: str, title: str, evidence: Sequence[str], *, can_be_waived: bool = True) -> Item:
+    return Item(code, title, tuple(evidence), can_be_waived)
+
+
+def incomplete(seen: MonthEvidence) -> list[str]:
+    """Sources that neither reported past the month's end nor were signed off up to it."""
+    return [source.name for source in seen.sources if not _reaches(source, seen.ends_ms)]
+
+
+def silent(seen: MonthEvidence) -> list[str]:
+    """Sources not heard of for longer than they may be, unless a person signed the month off."""
+    return [
+        source.name
+        for source in seen.sources
+        if source.silence_after_ms is not None
+        and (source.complete_until_ms or 0) < seen.ends_ms
+        and (source.watermark_ms or 0) + source.silence_after_ms < seen.now_ms
+    ]
+
+
+def _reaches(source: SourceSeen, instant_ms: int) -> bool:
+    return max(source.watermark_ms or 0, source.complete_until_ms or 0) >= instant_ms
+
+
+def with_waivers(items: Sequence[Item], waivers: Mapping[tuple[str, str], str]) -> list[Item]:
+    """waivers: (code, evidence_sha256) -> reason."""
+    return [
+        replace(item, waived_because=waivers.get((item.code, item.evidence_sha256), ""))
+        if item.evidence and item.can_be_waived
+        else item
+        for item in items
+    ]
+
+
+def blocked(items: Sequence[Item]) -> list[Item]:
+    return [item for item in items if item.state == ItemState.BLOCKED]
+
+
+def months_out_of_order(wanted: str, not_closed: Collection[str]) -> list[str]:
+    """Months before `wanted` that have to be closed first."""
+    return sorted(month for month in not_closed if month < wanted)

@@ -1,0 +1,128 @@
+"""Reads what a month's closing checklist rests on (domain.md section 10)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from django.db.models import Count, F, Sum
+from django.utils import timezone
+
+from billing.checks import pairs_equal_lending, slots_conserve_capacity, slots_meet
+from billing.core.checklist import (
+    Item,
+    MonthEvidence,
+    SourceSeen,
+    checklist,
+    months_out_of_order,
+    with_waivers,
+)
+from billing.models import Allocation, BillingFinding, ChecklistWaiver, Statement, StatementApproval
+from billing.services.periods import months_not_closed
+from ledger.core.periods import to_ms
+from ledger.core.units import gpu_hours_text
+from ledger.inbox import inbox_evidence
+from ledger.models import DirtySpan, FactFinding, HolderKind, Period, Source
+
+PROOFS = (slots_conserve_capacity, slots_meet, pairs_equal_lending)
+_PRICE_MISSING = "price_missing"
+_OCCUPIED = ("reserved_used_gpu_us", "on_demand_gpu_us", "borrowed_gpu_us", "excess_gpu_us")
+
+
+def month_checklist(period: Period, now: datetime | None = None) -> list[Item]:
+    """Every item of the month with its evidence, and what was waived. About a dozen queries."""
+    rows = ChecklistWaiver.objects.filter(period=period).values_list("item", "evidence_sha256", "reason")
+    waivers = {(item, sha256): reason for item, sha256, reason in rows}
+    return with_waivers(checklist(month_evidence(period, now or timezone.now())), waivers)
+
+
+def month_evidence(period: Period, now: datetime) -> MonthEvidence:
+    inbox = inbox_evidence(period.starts_at, period.ends_at)
+    not_closed = [str(month) for month in months_not_closed(now)]
+    return MonthEvidence(
+        ends_ms=to_ms(period.ends_at),
+        now_ms=to_ms(now),
+        earlier_open=months_out_of_order(period.month, not_closed),
+        behind=_behind(period),
+        unprocessed=[f"batch {number}" for number in inbox.unprocessed],
+        quarantined=[f"{reason}: {count}" for reason, count in inbox.quarantined],
+        unattributed=_unattributed(period),
+        exceptions=_exceptions(period),
+        missing_prices=list(
+            BillingFinding.objects.filter(month=period.month, code=_PRICE_MISSING)
+            .order_by("subject")
+            .values_list("subject", flat=True)
+        ),
+        unproved=[str(finding) for proof in PROOFS for finding in proof(period.month)],
+        sources=_sources(),
+        stale_approvals=stale_approvals(period),
+    )
+
+
+def _behind(period: Period) -> list[str]:
+    if period.horizon_at is None:
+        return ["never computed"]
+    if period.horizon_at < period.ends_at:
+        return [f"computed up to {period.horizon_at.isoformat()}"]
+    dirty = DirtySpan.objects.filter(span__overlap=(period.starts_at, period.ends_at))
+    pools = dirty.order_by("pool__slug").values_list("pool__slug", flat=True).distinct()
+    return [f"facts of {slug} are not computed yet" for slug in pools]
+
+
+def _unattributed(period: Period) -> list[str]:
+    """Per pool: GPU-hours that were occupied by identities which map to nobody."""
+    held = (
+        Allocation.objects.filter(
+            holder__kind=HolderKind.UNATTRIBUTED,
+            starts_at__gte=period.starts_at,
+            starts_at__lt=period.ends_at,
+        )
+        .values("pool__slug")
+        .annotate(gpu_us=Sum(F(_OCCUPIED[0]) + F(_OCCUPIED[1]) + F(_OCCUPIED[2]) + F(_OCCUPIED[3])))
+        .order_by("pool__slug")
+    )
+    return [
+        f"{row['pool__slug']}: {gpu_hours_text(row['gpu_us'])} GPU-hours" for row in held if row["gpu_us"]
+    ]
+
+
+def _exceptions(period: Period) -> list[str]:
+    """Blocking findings of the facts and of the computation, counted by code and pool."""
+    of_facts = FactFinding.objects.filter(
+        blocks_close=True, occurred_at__gte=period.starts_at, occurred_at__lt=period.ends_at
+    )
+    of_books = BillingFinding.objects.filter(month=period.month, blocks_close=True).exclude(
+        code=_PRICE_MISSING
+    )
+    counts: dict[tuple[str, str], int] = {}
+    for rows in (of_facts, of_books):
+        for code, pool, count in rows.values_list("code", "pool__slug").annotate(count=Count("pk")):
+            counts[code, pool or ""] = counts.get((code, pool or ""), 0) + count
+    return [f"{code} {pool}: {count}".replace(" :", ":") for (code, pool), count in sorted(counts.items())]
+
+
+def _sources() -> list[SourceSeen]:
+    return [
+        SourceSeen(
+            name=str(source),
+            watermark_ms=_ms(source.watermark_at),
+            complete_until_ms=_ms(source.complete_until),
+            silence_after_ms=None if source.silence_after_s is None else source.silence_after_s * 1000,
+        )
+        for source in Source.objects.filter(retired_at__isnull=True).order_by("uri")
+    ]
+
+
+def _ms(instant: datetime | None) -> int | None:
+    return None if instant is None else to_ms(instant)
+
+
+def stale_approvals(period: Period) -> list[str]:
+    """Statements whose draft is no longer the one that was approved last."""
+    approved: dict[UUID, str] = {}
+    for approval in StatementApproval.objects.filter(statement__period=period).order_by("approved_at", "pk"):
+        approved[approval.statement_id] = approval.sha256
+    drafts = (
+        Statement.objects.filter(pk__in=approved).order_by("number").values_list("pk", "number", "sha256")
+    )
+    return [number for pk, number, sha256 in drafts if approved[pk] != sha256]

@@ -1,0 +1,77 @@
+"""Facts that come after the close: posted as the difference in the earliest open month (domain.md section 10)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+from django.utils import timezone
+
+from billing.models import Credit
+from billing.selectors.accounts import accounts
+from billing.selectors.adjustments import credit_line
+from billing.selectors.terms import month_terms
+from billing.services.allocation import compute_allocation
+from billing.services.periods import earliest_not_closed
+from billing.services.posting import post_month
+from billing.services.preemption_prices import PreemptionPrices
+from billing.services.preemption_shares import share_preemptions
+from billing.services.preemptions import rebuild_preemptions
+from billing.services.rating import rate_month
+from ledger.core.periods import Month, Span, to_ms
+from ledger.locks import Lock, acquire
+from ledger.models import DirtySpan, Period, PeriodState, Transfer
+from ledger.services.masters import ensure_books
+
+# Measuring a preemption again can leave time of an earlier month to compute, but never more than it waits for.
+_ROUNDS = 3
+
+
+@transaction.atomic
+def adjust_closed_months(now: datetime | None = None) -> int:
+    """Post what later facts, rates and credits changed about closed months; returns how many transfers that took.
+
+    Closed statements stay what they are. Doing it twice posts nothing. The open month shows the change once it is
+    computed.
+    """
+    acquire(Lock.COMPUTE)
+    posted = 0
+    for _ in range(_ROUNDS):
+        changed = closed_months_that_changed()
+        if not changed:
+            break
+        posted_in = earliest_not_closed(now or timezone.now())
+        posted += sum(_adjust(period, posted_in) for period in changed)
+    return posted
+
+
+def closed_months_that_changed() -> list[Period]:
+    """Closed months with facts that are not computed, or credits that are not posted; in order."""
+    closed = Period.objects.filter(state=PeriodState.CLOSED).order_by("month")
+    credited = _months_with_unposted_credits()
+    return [period for period in closed if period.month in credited or _is_dirty(period)]
+
+
+def _is_dirty(period: Period) -> bool:
+    return DirtySpan.objects.filter(span__overlap=(period.starts_at, period.ends_at)).exists()
+
+
+def _months_with_unposted_credits() -> set[str]:
+    credits = Credit.objects.filter(concerns__state=PeriodState.CLOSED).select_related("tenant__holder")
+    month_of = {}
+    for credit in credits:
+        line = credit_line(credit)
+        month_of[f"{credit.concerns_id}|{line.account}|{line.key}"] = credit.concerns_id
+    posted = set(Transfer.objects.filter(target_key__in=month_of).values_list("target_key", flat=True))
+    return {month for key, month in month_of.items() if key not in posted}
+
+
+def _adjust(period: Period, posted_in: Period) -> int:
+    """Compute a closed month again, like any other, and post the difference elsewhere."""
+    ledger, month = ensure_books(), Month.parse(period.month)
+    span = Span(to_ms(period.starts_at), to_ms(period.ends_at))
+    terms, books = month_terms(month, ledger.billing_time_zone), accounts()
+    rebuilt = rebuild_preemptions(span, span.end_ms, terms, books)
+    compute_allocation(month, horizon=period.ends_at, closed_too=True)
+    share_preemptions(rebuilt, terms, books, PreemptionPrices.load(ledger))
+    return post_month(period, rate_month(ledger, terms, span, books), books, posted_in=posted_in)

@@ -1,0 +1,214 @@
+"""Closing a month: a job in steps that any worker can go on with (domain.md section 10).
+
+Each step is one transaction under the lock of the books, so a kill leaves a step either done or not begun, and two
+workers on one close do each step once. The books change hands in one step, `issue`: the cut, the last facts before
+it, the seals of all statements and the state of the month are committed together or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from billing.core.checklist import Item, blocked
+from billing.core.statement import GENESIS, seal
+from billing.models import CloseRun, RunState, Statement, StatementState
+from billing.selectors.checklist import month_checklist
+from billing.services.adjustments import adjust_closed_months
+from billing.services.announcements import announce_close
+from billing.services.months import compute_month
+from billing.services.periods import PeriodError, ensure_period
+from ledger.core.periods import Month
+from ledger.locks import Lock, acquire
+from ledger.models import Booking, Period, PeriodState
+from ledger.services.audit import Actor, record
+
+Step = Callable[[CloseRun, datetime], str]
+_BATCH = 500
+
+
+class Blocked(Exception):
+    """The checklist does not allow the close; the run ends without having changed the month."""
+
+    def __init__(self, items: list[Item]) -> None:
+        super().__init__("; ".join(f"{item.title}: {', '.join(item.evidence)}" for item in items))
+
+
+def start_close(month: Month, by: Actor) -> CloseRun:
+    """A run that closes the month: the one that is under way, else a new one. Nothing is closed yet.
+
+    Raises:
+        PeriodError: `closed` already, or `not_in_review`.
+    """
+    period = Period.objects.filter(month=str(month)).first()
+    if period is None or period.state == PeriodState.OPEN:
+        raise PeriodError("not_in_review", f"{month} has to be in review before it can be closed")
+    if period.state == PeriodState.CLOSED:
+        raise PeriodError("closed", f"{month} is closed")
+    steps = [{"name": name, "state": "waiting"} for name in STEPS]
+    try:
+        with transaction.atomic():
+            return CloseRun.objects.create(
+                period=period, steps=steps, requested_by=by.name, request_id=by.request_id
+            )
+    except IntegrityError:
+        return CloseRun.objects.get(period=period, state=RunState.RUNNING)
+
+
+def run_close(
+    run_id: int, *, now: datetime | None = None, say: Callable[[str], None] = lambda _: None
+) -> CloseRun:
+    """Go through the steps that are not done. Safe to kill and to run twice at once; a finished run is left alone."""
+    for name in STEPS:
+        say(name)
+        _note_start(run_id, name)
+        if not _do_step(run_id, name, now or timezone.now()):
+            break
+    return CloseRun.objects.select_related("period").get(pk=run_id)
+
+
+def unfinished_closes() -> list[int]:
+    """Runs that a worker left, or is still working on."""
+    return list(CloseRun.objects.filter(state=RunState.RUNNING).order_by("pk").values_list("pk", flat=True))
+
+
+@transaction.atomic
+def _note_start(run_id: int, name: str) -> None:
+    """Progress for whoever watches: committed before the step, so that it shows while the step runs."""
+    run = CloseRun.objects.select_for_update().get(pk=run_id)
+    step = _step_of(run, name)
+    if run.state == RunState.RUNNING and step["state"] == "waiting":
+        step |= {"state": "running", "started_at": timezone.now().isoformat()}
+        run.save(update_fields=["steps"])
+
+
+def _do_step(run_id: int, name: str, now: datetime) -> bool:
+    """One step, once; False: the run is over."""
+    try:
+        with transaction.atomic():
+            acquire(Lock.COMPUTE)
+            run = CloseRun.objects.select_for_update().select_related("period").get(pk=run_id)
+            if run.state != RunState.RUNNING:
+                return False
+            if _step_of(run, name)["state"] != "done":
+                _end_step(run, name, "done", STEPS[name](run, now))
+                if name == LAST_STEP:
+                    _end_run(run, RunState.DONE, f"{run.period_id} is closed")
+                run.save()
+    except Blocked as reason:
+        _note_blocked(run_id, name, str(reason))
+        return False
+    return True
+
+
+@transaction.atomic
+def _note_blocked(run_id: int, name: str, reason: str) -> None:
+    run = CloseRun.objects.select_for_update().get(pk=run_id)
+    if run.state == RunState.RUNNING:
+        _end_step(run, name, "blocked", reason)
+        _end_run(run, RunState.BLOCKED, reason)
+        run.save()
+
+
+def _step_of(run: CloseRun, name: str) -> dict[str, Any]:
+    return next(step for step in run.steps if step["name"] == name)
+
+
+def _end_step(run: CloseRun, name: str, state: str, detail: str) -> None:
+    _step_of(run, name).update(state=state, detail=detail, ended_at=timezone.now().isoformat())
+
+
+def _end_run(run: CloseRun, state: RunState, message: str) -> None:
+    run.state, run.message, run.ended_at = state, message, timezone.now()
+
+
+# The steps. Each is handed the locked run, and returns what it did in a few words.
+
+
+def _compute(run: CloseRun, now: datetime) -> str:
+    """Late facts of closed months first: what they change belongs to this month."""
+    adjusted = adjust_closed_months(now)
+    done = compute_month(Month.parse(run.period_id), horizon=run.period.ends_at)
+    return f"{adjusted} adjustments, {done.transfers} transfers, {done.statements} statements changed"
+
+
+def _check(run: CloseRun, now: datetime) -> str:
+    """Tell early what blocks. That facts have come since the month was computed does not: `issue` computes them."""
+    _refuse_if_blocked(run.period, now, but_for="computed")
+    return "nothing blocks"
+
+
+def _issue(run: CloseRun, now: datetime) -> str:
+    """Nothing is booked or agreed between the cut and the commit: bookings wait for their place in the sequence, and
+    changes of masters and terms for theirs."""
+    acquire(Lock.MASTERS)
+    acquire(Lock.BOOKING_SEQUENCE)
+    period = Period.objects.select_for_update().get(pk=run.period_id)
+    cut = Booking.objects.aggregate(last=Max("sequence"))["last"] or 0
+    adjust_closed_months(now)
+    compute_month(Month.parse(period.month), horizon=period.ends_at)
+    period.refresh_from_db()
+    _refuse_if_blocked(period, now)
+    issued, head = _seal_statements(period, now)
+    Period.objects.filter(pk=period.pk).update(state=PeriodState.CLOSED, cut_sequence=cut, closed_at=now)
+    run.chain_head = head
+    record(
+        Actor(run.requested_by, run.request_id),
+        "close_month",
+        "period",
+        period.month,
+        before={"state": "review"},
+        after={"state": "closed", "cut_sequence": cut, "statements": issued, "chain_head": head},
+    )
+    return f"{issued} statements issued up to booking {cut}"
+
+
+def _announce(run: CloseRun, now: datetime) -> str:
+    """The next month's draft opens; whoever should know gets the head of the chain by mail."""
+    compute_month(Month.parse(run.period_id).next(), horizon=min(now, _next_end(run)))
+    return announce_close(run)
+
+
+def _next_end(run: CloseRun) -> datetime:
+    return ensure_period(Month.parse(run.period_id).next()).ends_at
+
+
+STEPS: dict[str, Step] = {"compute": _compute, "check": _check, "issue": _issue, "announce": _announce}
+LAST_STEP = "announce"
+
+
+def _refuse_if_blocked(period: Period, now: datetime, but_for: str = "") -> None:
+    items = blocked(month_checklist(Period.objects.get(pk=period.pk), now))
+    items = [item for item in items if item.code != but_for]
+    if items:
+        raise Blocked(items)
+
+
+def _seal_statements(period: Period, now: datetime) -> tuple[int, str]:
+    """Put every draft into both chains, in order of slugs; returns how many there are and the last hash."""
+    drafts = Statement.objects.filter(period=period, state=StatementState.DRAFT)
+    rows = list(drafts.select_related("tenant__holder").order_by("tenant__holder__slug"))
+    head, of_tenant = chain_heads(period)
+    for statement in rows:
+        statement.previous_of_ledger = head
+        statement.previous_of_tenant = of_tenant.get(statement.tenant_id, GENESIS)
+        statement.sha256 = head = seal(
+            statement.content, statement.previous_of_tenant, statement.previous_of_ledger
+        )
+        statement.state, statement.issued_at = StatementState.ISSUED, now
+    fields = ["previous_of_ledger", "previous_of_tenant", "sha256", "state", "issued_at"]
+    Statement.objects.bulk_update(rows, fields, batch_size=_BATCH)
+    return len(rows), head
+
+
+def chain_heads(before: Period) -> tuple[str, dict[int, str]]:
+    """The last hash of the ledger and of each tenant before a month; 64 zeros where there is none."""
+    issued = Statement.objects.filter(state=StatementState.ISSUED, period__month__lt=before.month)
+    last = issued.order_by("-period", "-tenant__holder__slug").values_list("sha256", flat=True).first()
+    by_tenant = issued.order_by("tenant", "-period").distinct("tenant").values_list("tenant", "sha256")
+    return last or GENESIS, dict(by_tenant)
