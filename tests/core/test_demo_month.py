@@ -24,7 +24,7 @@ CASES = {
     "default": DEFAULT,
     "small": ("2027-02", "UTC", SMALL, 2),
     "dst": ("2026-10", "Australia/Lord_Howe", SMALL, 3),
-    "large": ("2026-03", "Europe/Berlin", DemoSize(tenants=14, gpus=1500, requests=300), 4),
+    "large": ("2026-03", "Europe/Berlin", DemoSize(tenants=14, gpus=1000, requests=200), 4),
 }
 in_every_case = pytest.mark.parametrize("case", CASES)
 

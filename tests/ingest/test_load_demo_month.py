@@ -1,0 +1,146 @@
+"""`load_demo_month`: a small simulated month, through the doors that real data takes, into books that hold."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from ingest.models import Batch, QuarantinedEvent
+from ledger.demo_logins import DEMO_PASSWORD, demo_logins
+from ledger.models import (
+    Booking,
+    DirtySpan,
+    Event,
+    FactFinding,
+    Holder,
+    HolderKind,
+    Ledger,
+    Level,
+    Period,
+    Request,
+    Role,
+    Source,
+    Tenant,
+    User,
+)
+from ledger.services.demo_users import create_demo_users
+from ledger.services.masters import ensure_books
+
+SMALL = {"tenants": 6, "gpus": 128, "requests": 300, "seed": 5}
+MONTH = "2026-02"
+
+
+def load(*month: str, **options: Any) -> str:
+    said = io.StringIO()
+    call_command("load_demo_month", *month, **{**SMALL, **options}, stdout=said, stderr=io.StringIO())
+    return said.getvalue()
+
+
+def tenant(slug: str) -> Tenant:
+    return Tenant.objects.create(holder=Holder.objects.create(slug=slug, kind=HolderKind.TENANT), name=slug)
+
+
+@pytest.mark.django_db
+def test_a_month_is_booked_once_computed_and_holds() -> None:
+    said = load(MONTH)
+    receipts = Batch.objects.values_list("received", "booked", "duplicate", "conflict", "quarantined")
+    received, booked, duplicate, conflict, quarantined = (
+        sum(column) for column in zip(*receipts, strict=True)
+    )
+    assert received == booked + duplicate
+    assert duplicate > 50
+    assert conflict == quarantined == QuarantinedEvent.objects.count() == 0
+    assert booked == Event.objects.count() + Request.objects.count()
+    assert f"{booked} booked" in said
+    assert not FactFinding.objects.filter(blocks_close=True).exists()
+    period = Period.objects.get(month=MONTH)
+    assert not DirtySpan.objects.filter(span__overlap=(period.starts_at, period.ends_at)).exists()
+    checked = io.StringIO()
+    call_command("verify_ledger", stdout=checked, stderr=io.StringIO())
+    assert "invariants hold" in checked.getvalue()
+
+    # Every source signs off, in Shanghai's midnight.
+    ends_at = datetime(2026, 2, 28, 16, tzinfo=UTC)
+    assert set(Source.objects.values_list("complete_until", flat=True)) == {ends_at}
+    logins = demo_logins()
+    assert {login.username for login in logins} == {"finance", "platform", "auditor", "viewer", "tenantadmin"}
+    assert all(login.username in said for login in logins)
+    assert DEMO_PASSWORD in said
+    assert set(User.objects.values_list("memberships__role", flat=True)) == set(Role) - {Role.INGEST}
+
+    before = (Level.objects.count(), Request.objects.count(), Booking.objects.count())
+    load(MONTH)
+    assert (Level.objects.count(), Request.objects.count(), Booking.objects.count()) == before
+
+
+@pytest.mark.django_db
+def test_a_month_that_is_there_is_not_mixed_with_another_version() -> None:
+    load(MONTH, requests=50)
+    events = Event.objects.count()
+    with pytest.raises(CommandError, match=f"{MONTH} is loaded already, with seed 5, 6 tenants"):
+        load(MONTH, requests=50, seed=6)
+    assert Event.objects.count() == events
+    load("2026-03", requests=50)
+    assert {"2026-02", "2026-03"} <= set(Period.objects.values_list("month", flat=True))
+    assert not FactFinding.objects.filter(blocks_close=True).exists()
+
+
+@pytest.mark.django_db
+def test_a_ledger_with_data_of_its_own_is_left_alone() -> None:
+    tenant("acme")
+    with pytest.raises(CommandError, match="data of its own"):
+        load(MONTH)
+    assert not Event.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("month", "options", "problem"),
+    [
+        ("2026-13", {}, "not a month such as"),
+        ("2999-01", {}, "2999-01 has not begun"),
+        (MONTH, {"tenants": 3}, "at least 6 tenants"),
+        (MONTH, {"gpus": 8}, "at least 128 GPUs"),
+        (MONTH, {"requests": -1}, "requests"),
+        (MONTH, {"time_zone": "Mars/Olympus"}, "not an IANA time zone"),
+    ],
+)
+def test_bad_input_is_one_line_and_changes_nothing(month: str, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(CommandError, match=problem) as raised:
+        load(month, **options)
+    assert "\n" not in str(raised.value)
+    assert not Event.objects.exists()
+
+
+@pytest.mark.django_db
+def test_the_zone_of_a_ledger_that_counts_its_months_stays() -> None:
+    ledger = ensure_books()
+    ledger.options = {"demo 2026-01": "seed 5"}
+    ledger.billing_time_zone = "Europe/Berlin"
+    ledger.save()
+    tenant("research")
+    with pytest.raises(CommandError, match="counts its months in Europe/Berlin"):
+        load(MONTH, time_zone="UTC")
+    assert Ledger.objects.get().billing_time_zone == "Europe/Berlin"
+
+
+@pytest.mark.django_db
+def test_accounts_of_others_keep_the_demo_password_out() -> None:
+    tenant("research")
+    tenant("assistant")
+    somebody = User.objects.create_user("somebody", password="of their own")
+    assert not create_demo_users()
+    assert list(User.objects.all()) == [somebody]
+    somebody.delete()
+    theirs = User.objects.create_user("finance", password="of their own")
+    assert create_demo_users()
+    # An account that happens to have a demo name keeps its password and gains no role.
+    theirs.refresh_from_db()
+    assert theirs.check_password("of their own")
+    assert not theirs.memberships.exists()
+    assert User.objects.count() == 5
