@@ -8,12 +8,14 @@ import threading
 
 from celery import current_app, shared_task
 
+from ingest.collectors import tasks as collecting
 from ingest.services import booking, inbox
 
 log = logging.getLogger(__name__)
 
 BEAT_SCHEDULE = {
     "ingest-sweep-inbox": {"task": "ingest.sweep_inbox", "schedule": 15.0},
+    **collecting.BEAT_SCHEDULE,
 }
 
 
