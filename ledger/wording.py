@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from ledger.models.choices import PeriodState, Role
 
@@ -120,12 +121,24 @@ EVENT_TYPES: Words = {
 }
 
 PERIOD_STATES: dict[int, str | Promise] = {
-    PeriodState.OPEN: _("open"),
-    PeriodState.REVIEW: _("in review"),
-    PeriodState.CLOSED: _("closed"),
+    PeriodState.OPEN: pgettext_lazy("period", "open"),
+    PeriodState.REVIEW: pgettext_lazy("period", "in review"),
+    PeriodState.CLOSED: pgettext_lazy("period", "closed"),
 }
 
-BATCH_STATES: Words = {"received": _("waiting"), "booked": _("booked"), "refused": _("refused")}
+BATCH_STATES: Words = {
+    "received": pgettext_lazy("batch", "waiting"),
+    "booked": pgettext_lazy("batch", "booked"),
+    "refused": pgettext_lazy("batch", "refused"),
+}
+
+TIME_UNITS: Words = {
+    "d": pgettext_lazy("unit of time", "d"),
+    "h": pgettext_lazy("unit of time", "h"),
+    "min": pgettext_lazy("unit of time", "min"),
+    "s": pgettext_lazy("unit of time", "s"),
+    "ms": pgettext_lazy("unit of time", "ms"),
+}
 
 STATEMENT_STATES: Words = {"draft": _("Draft"), "issued": _("Issued")}
 

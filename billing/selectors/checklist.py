@@ -87,12 +87,13 @@ def _unattributed(period: Period) -> list[str]:
 
 
 def _exceptions(period: Period) -> list[str]:
-    """Blocking findings of the facts and of the computation, counted by code and pool."""
+    """Blocking findings of the facts and of the computation, counted by code and pool; those with an item of their
+    own on the checklist stand there."""
     of_facts = FactFinding.objects.filter(
         blocks_close=True, occurred_at__gte=period.starts_at, occurred_at__lt=period.ends_at
     )
     of_books = BillingFinding.objects.filter(month=period.month, blocks_close=True).exclude(
-        code=_PRICE_MISSING
+        code__in=[_PRICE_MISSING, "unattributed"]
     )
     counts: dict[tuple[str, str], int] = {}
     for rows in (of_facts, of_books):

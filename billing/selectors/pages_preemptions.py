@@ -7,10 +7,11 @@ from typing import Any
 
 from django.db.models import Count, F, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce
+from django.utils.translation import gettext as _
 
 from billing.models import PreemptionRecord, Statement
 from billing.selectors.allocations import RequeuedRow, requeued
-from billing.selectors.names import Names
+from billing.selectors.names import ANOTHER_TENANT, Names
 from billing.selectors.periods import horizon_of, ledger_and_now
 from billing.selectors.preemptions import MatrixCell, matrix
 from billing.selectors.statements import preemption_records
@@ -27,7 +28,7 @@ def span_of(period: Period) -> Span:
 
 def requeued_by_tenant(period: Period, access: Access) -> dict[str, RequeuedRow]:
     """Tenant slug -> its re-queued GPU time of the month. Three queries."""
-    _, now_ms = ledger_and_now()
+    _ledger, now_ms = ledger_and_now()
     span = span_of(period)
     tenant_ids = None if access.sees_all_tenants else access.tenant_ids
     return {row.tenant: row for row in requeued(span, horizon_of(span, now_ms), tenant_ids=tenant_ids)}
@@ -199,8 +200,8 @@ def shown(
 def _side(record: PreemptionRecord, names: Names, role: str, measures: Any) -> ShownPreemption:
     return ShownPreemption(
         record=record,
-        victim=names.shown(record.victim_id),
-        preemptor=names.shown(record.preemptor_id),
+        victim=_in_words(names.shown(record.victim_id)),
+        preemptor=_in_words(names.shown(record.preemptor_id)),
         role=role,
         lost_gpu_us=measures.lost_gpu_us,
         recompute_gpu_us=measures.recompute_gpu_us,
@@ -208,6 +209,11 @@ def _side(record: PreemptionRecord, names: Names, role: str, measures: Any) -> S
         hides_victim=names.is_other(record.victim_id),
         hides_preemptor=names.is_other(record.preemptor_id),
     )
+
+
+def _in_words(name: str) -> str:
+    """Names are data; only the stand-in for a tenant without an alias has a translation."""
+    return _("another tenant") if name == ANOTHER_TENANT else name
 
 
 def month_records(period: Period, access: Access) -> QuerySet[PreemptionRecord]:
@@ -227,7 +233,7 @@ def neighbours_of(record: PreemptionRecord, access: Access) -> QuerySet[Preempti
 
 def requeued_of(statement: Statement) -> RequeuedRow | None:
     """One tenant's re-queued GPU time of its month; None if nothing of it was hit. Three queries."""
-    _, now_ms = ledger_and_now()
+    _ledger, now_ms = ledger_and_now()
     span = span_of(statement.period)
     rows = requeued(span, horizon_of(span, now_ms), tenant_ids=frozenset({statement.tenant_id}))
     return rows[0] if rows else None

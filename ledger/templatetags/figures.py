@@ -40,6 +40,7 @@ from ledger.wording import (
     PERIOD_STATES,
     PREEMPTOR_SOURCES,
     STATEMENT_STATES,
+    TIME_UNITS,
     apart_from_neighbours,
     category_name,
 )
@@ -200,7 +201,7 @@ def duration(milliseconds: int | None) -> SafeString | str:
     if milliseconds is None:
         return _unknown()
     parts = figures.duration_parts(milliseconds)
-    return " ".join(f"{number}{figures.THIN_SPACE}{_(unit)}" for number, unit in parts)
+    return " ".join(f"{number}{figures.THIN_SPACE}{TIME_UNITS[unit]}" for number, unit in parts)
 
 
 @register.filter

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -139,8 +138,3 @@ class Shell:
         now = get_language()
         short = {"en": "EN", "zh-hans": "中文"}
         return [(code, short.get(code, name), code == now) for code, name in settings.LANGUAGES]
-
-    @property
-    def statics(self) -> dict[str, Any]:
-        """Texts that the scripts need, so that no script carries a language of its own."""
-        return {"table": _("Table"), "chart": _("Chart")}
