@@ -45,16 +45,21 @@ JOIN ledger_pool pool ON pool.id = report.pool_id
 WHERE report.event_id <> ALL(%(void)s)
 """
 
+# Work may run again in another cluster. Preemption ids are scoped by cluster, so a resume belongs to the preemption of
+# its own cluster if there is one by that id, else to the only one that has it. Leans on resume_report_key.
 RESUMES = """
 WITH wanted AS (SELECT * FROM unnest(%(clusters)s::text[], %(preemptions)s::text[]) AS w(cluster, preemption))
-SELECT source.uri, event.event_id, resume.cluster, resume.preemption, resume.resumed_at, pool.slug,
+SELECT source.uri, event.event_id, wanted.cluster, wanted.preemption, resume.resumed_at, pool.slug,
        resume.workload, resume.attempt, resume.recompute_gpu_us, resume.recompute_prefill_tokens
 FROM wanted
-JOIN ledger_resumereport resume USING (cluster, preemption)
+JOIN ledger_resumereport resume ON resume.preemption = wanted.preemption
 JOIN ledger_event event ON event.id = resume.event_id
 JOIN ledger_source source ON source.id = event.source_id
 JOIN ledger_pool pool ON pool.id = resume.pool_id
-WHERE resume.event_id <> ALL(%(void)s)
+WHERE resume.event_id <> ALL(%(void)s) AND (resume.cluster = wanted.cluster OR NOT EXISTS (
+    SELECT 1 FROM ledger_preemptionreport other
+    WHERE other.preemption = wanted.preemption AND other.cluster <> wanted.cluster
+      AND other.event_id <> ALL(%(void)s)))
 """
 
 # All occupancy of the workloads, in every pool of their cluster; leans on level_of_workload.

@@ -25,6 +25,7 @@ from billing.services.months import ComputedMonth, compute_month
 from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR, MICRO_PER_UNIT
 from ledger.models import Account, FactFinding, Pool, Transfer, Unit
+from ledger.services.masters import ensure_pool_books
 from tests.billing.level_facts import (
     MONTH,
     capacity,
@@ -244,6 +245,32 @@ def test_a_resume_that_comes_late_ends_the_waiting(worked_example: Pool) -> None
     assert (record.recompute_gpu_us, record.recompute_evidence) == (GPU_US_PER_GPU_HOUR, "reported")
     undelivered = Allocation.objects.aggregate(sum=Sum("undelivered_gpu_us"))["sum"]
     assert undelivered == 0 or undelivered <= GPU_US_PER_GPU_HOUR
+
+
+def test_work_may_run_again_in_another_cluster(worked_example: Pool) -> None:
+    preemption(worked_example, hour(8), "wl-1", identity("acme"), 2_000, preemption="p1")
+    other = Pool.objects.create(slug="sh-h100", cluster="sh-1", gpu_model="H100")
+    ensure_pool_books(other)
+    capacity(other, hour(0), 8_000)
+    resume(other, "p1", hour(9))
+    compute()
+    record = PreemptionRecord.objects.get()
+    assert (record.resumed_pool, record.resumed_at, record.resumed_state) == (other, hour(9), "idle")
+    assert record.waiting_gpu_us == 2 * GPU_US_PER_GPU_HOUR
+    # It could have been spared: those GPUs were idle when it was decided.
+    assert (record.idle_elsewhere_milli_gpus, record.idle_elsewhere) == (2_000, {"sh-h100": 2_000})
+
+
+def test_a_resume_belongs_to_the_preemption_of_its_own_cluster(worked_example: Pool) -> None:
+    other = Pool.objects.create(slug="sh-h100", cluster="sh-1", gpu_model="H100")
+    ensure_pool_books(other)
+    capacity(other, hour(0), 8_000)
+    for pool in (worked_example, other):
+        preemption(pool, hour(8), "wl-1", identity("acme"), 2_000, preemption="p1")
+    resume(other, "p1", hour(9))
+    compute()
+    found = {record.cluster: record.resumed_at for record in PreemptionRecord.objects.all()}
+    assert found == {"bj-1": None, "sh-1": hour(9)}
 
 
 def test_an_entitled_victim_is_paid_by_the_preemptor(worked_example: Pool) -> None:
