@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import transaction
 from django.utils import timezone
 
 from billing.selectors.accounts import accounts
@@ -18,16 +16,15 @@ from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_shares import share_preemptions
 from billing.services.preemptions import rebuild_preemptions
 from billing.services.rating import rate_month, store_lines
+from billing.services.snapshot import in_snapshot
 from billing.services.statements import draft_statements
 from ledger.core.periods import Month, Span, to_datetime, to_ms
 from ledger.core.units import MS_PER_HOUR
-from ledger.locks import Lock, acquire
+from ledger.locks import Lock
 from ledger.models import DirtySpan, Ledger, Level, Period, PeriodState, Pool
 from ledger.services.masters import ensure_books
 
 __all__ = ["ComputedMonth", "MonthClosed", "compute_month", "is_up_to_date", "months_to_compute"]
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -42,18 +39,12 @@ class ComputedMonth:
     statements: int
 
 
-def _silent(step: str) -> None:
-    """Nobody listens."""
-
-
-@transaction.atomic
 def compute_month(
     month: Month,
     *,
     pool: Pool | None = None,
     horizon: datetime | None = None,
     everything: bool = False,
-    say: Say = _silent,
 ) -> ComputedMonth:
     """Bring a month's books up to date with the facts: preemptions, allocation, lines, transfers, drafts.
 
@@ -64,7 +55,10 @@ def compute_month(
     Raises:
         MonthClosed: the month is closed.
     """
-    acquire(Lock.COMPUTE)
+    return in_snapshot(Lock.COMPUTE, lambda: _compute(month, pool, horizon, everything))
+
+
+def _compute(month: Month, pool: Pool | None, horizon: datetime | None, everything: bool) -> ComputedMonth:
     ledger = ensure_books()
     period = _period(month, ledger)
     asked = horizon or timezone.now()
@@ -72,18 +66,13 @@ def compute_month(
     span = Span(to_ms(period.starts_at), horizon_ms)
     terms, books = month_terms(month, ledger.billing_time_zone), accounts()
 
-    say("preemptions")
     rebuilt = rebuild_preemptions(span, horizon_ms, terms, books, everything=everything)
-    say("allocation")
     computed = compute_allocation(month, pool, asked, everything=everything)
-    say("rating")
     prices = PreemptionPrices.load(ledger)
     share_preemptions(rebuilt, terms, books, prices)
     lines = rate_month(ledger, terms, span, books) + adjustments_in(period, books)
     store_lines(period, lines, books)
-    say("posting")
     transfers = post_month(period, lines, books)
-    say("statements")
     statements = draft_statements(ledger, period, to_datetime(horizon_ms), lines, timezone.now())
     return ComputedMonth(month, computed, len(rebuilt), len(lines), transfers, statements)
 
