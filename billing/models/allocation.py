@@ -1,4 +1,8 @@
-"""Whose GPU time it was, per slot: derived from facts, recomputed by the day, never edited (domain.md 4, 5)."""
+"""Whose GPU time it was, per slot: derived from facts, recomputed by the day, never edited (domain.md 4, 5).
+
+Foreign keys of these rows are no constraints: the rows are copied in by the day from ids just read under the same
+lock, masters are never deleted, and checking every row would take longer than computing it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ class PoolSlot(models.Model):
     """One slot of one pool: what the pool had and where all of it went. The conservation law is a constraint."""
 
     pk = models.CompositePrimaryKey("pool", "starts_at")
-    pool = models.ForeignKey(Pool, models.PROTECT, related_name="+", db_index=False)
+    pool = models.ForeignKey(Pool, models.PROTECT, related_name="+", db_index=False, db_constraint=False)
     starts_at = models.DateTimeField()
     ends_at = models.DateTimeField()
     capacity_gpu_us = models.BigIntegerField()
@@ -56,10 +60,12 @@ class Allocation(models.Model):
     pk = models.CompositePrimaryKey(
         "pool", "starts_at", "holder", "account", "service_class", "purpose", "service_idle"
     )
-    pool = models.ForeignKey(Pool, models.PROTECT, related_name="+", db_index=False)
+    pool = models.ForeignKey(Pool, models.PROTECT, related_name="+", db_index=False, db_constraint=False)
     starts_at = models.DateTimeField()
-    holder = models.ForeignKey(Holder, models.PROTECT, related_name="+", db_index=False)
-    account = models.ForeignKey(Account, models.PROTECT, related_name="+", db_index=False)
+    holder = models.ForeignKey(Holder, models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    account = models.ForeignKey(
+        Account, models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
     service_class = models.SmallIntegerField(choices=ServiceClass.choices, default=ServiceClass.NONE)
     purpose = models.SmallIntegerField(choices=Purpose.choices, default=Purpose.NONE)
     service_idle = models.BooleanField(default=False)
@@ -87,10 +93,12 @@ class LendingDay(models.Model):
     """Whose idle reservation ran whose burst: per pool and segment (a UTC day of the month, cut at price changes)."""
 
     pk = models.CompositePrimaryKey("pool", "starts_at", "lender", "borrower")
-    pool = models.ForeignKey(Pool, models.PROTECT, related_name="+", db_index=False)
+    pool = models.ForeignKey(Pool, models.PROTECT, related_name="+", db_index=False, db_constraint=False)
     starts_at = models.DateTimeField()
-    lender = models.ForeignKey(Holder, models.PROTECT, related_name="+", db_index=False)
-    borrower = models.ForeignKey(Holder, models.PROTECT, related_name="+", db_index=False)
+    lender = models.ForeignKey(Holder, models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    borrower = models.ForeignKey(
+        Holder, models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
     gpu_us = models.BigIntegerField()
 
     class Meta:
@@ -101,9 +109,9 @@ class WorkloadDay(models.Model):
     """A workload's share of its holder's categories, per UTC day of the month: the drill-down below a line."""
 
     pk = models.CompositePrimaryKey("pool", "starts_at", "holder", "workload", "attempt")
-    pool = models.ForeignKey(Pool, models.PROTECT, related_name="+", db_index=False)
+    pool = models.ForeignKey(Pool, models.PROTECT, related_name="+", db_index=False, db_constraint=False)
     starts_at = models.DateTimeField()
-    holder = models.ForeignKey(Holder, models.PROTECT, related_name="+", db_index=False)
+    holder = models.ForeignKey(Holder, models.PROTECT, related_name="+", db_index=False, db_constraint=False)
     workload = models.TextField(db_collation="C")
     attempt = models.IntegerField(default=1)
     name = models.TextField(blank=True)

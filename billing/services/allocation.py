@@ -60,8 +60,9 @@ FINDINGS = (
     "calibration_missing",
     "oversold",
     "excess",
+    "unattributed",
 )
-_BLOCKING = {"capacity_unknown", "level_conflict"}
+_BLOCKING = {"capacity_unknown", "level_conflict", "unattributed"}
 
 
 class MonthClosed(ValueError):
@@ -289,6 +290,12 @@ def _write_findings(
         for i in np.flatnonzero(values).tolist():
             start_ms = int(split.edges[split.rows.slot[i]])
             note(start_ms, code, slugs[int(split.rows.holder[i])], int(values[i]), "gpu_us")
+    unattributed = np.flatnonzero(
+        (split.rows.holder == context.index.unattributed) & (split.rows.occupancy > 0)
+    )
+    for i in unattributed.tolist():
+        start_ms = int(split.edges[split.rows.slot[i]])
+        note(start_ms, "unattributed", pool.slug, int(split.rows.occupancy[i]), "gpu_us")
     if missed_ms:
         note(span.start_ms, "capacity_unknown", pool.slug, missed_ms, "ms")
     for event in conflicts.tolist():

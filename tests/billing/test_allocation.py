@@ -233,6 +233,8 @@ def test_an_unmapped_identity_is_in_suspense_until_somebody_maps_it():
     occupancy(pool, "wl-1", identity("team-a", "k8s_namespace"), hour(0), 2_000)
     compute(4)
     assert hours_of("account__kind") == {("unattributed", 5, "on_demand"): 8}
+    finding = BillingFinding.objects.get(code="unattributed")
+    assert (finding.quantity, finding.unit, finding.blocks_close) == (8 * GPU_US_PER_GPU_HOUR, "gpu_us", True)
     map_identity("k8s_namespace", "team-a", acme, valid_from=hour(1.5))
     compute(4)
     assert hours_of("account__tenant__holder__slug") == {
