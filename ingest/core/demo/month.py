@@ -26,7 +26,7 @@ class DemoSize:
 
     tenants: int = 12
     gpus: int = 912
-    requests: int = 60_000
+    requests: int = 40_000
 
     def signature(self, seed: int) -> str:
         """Tells one version of a demo month from another; stored with the ledger."""
