@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from billing.selectors.pages_preemptions import ShownPreemption
 from ledger.core.figures import set_digits
-from ledger.core.units import MILLI_PER_GPU, gpu_hours_fixed, milli_gpus_text, seconds_text
-from ledger.templatetags.figures import duration
+from ledger.core.units import gpu_hours_fixed, seconds_text
+from ledger.templatetags.figures import duration, gpus_in_words
 
 LONG_GPU_US = 3_600_000_000  # from a GPU-hour on, GPU-seconds are hard to read
 
@@ -26,18 +25,12 @@ def _victim(side: ShownPreemption, work: str) -> str:
     return _("%(victim)s's %(work)s") % {"victim": side.victim, "work": work}
 
 
-def _gpus(milli_gpus: int) -> str:
-    text = set_digits(milli_gpus_text(milli_gpus))
-    whole = milli_gpus // MILLI_PER_GPU if milli_gpus % MILLI_PER_GPU == 0 else 2
-    return ngettext("%(gpus)s GPU", "%(gpus)s GPUs", whole) % {"gpus": text}
-
-
 def _what_happened(side: ShownPreemption, work: str) -> str:
     record = side.record
     values = {
         "preemptor": side.preemptor,
         "victim": _victim(side, work),
-        "gpus": _gpus(record.milli_gpus),
+        "gpus": gpus_in_words(record.milli_gpus),
         "time": f"{timezone.localtime(record.decided_at):%Y-%m-%d %H:%M:%S}",
     }
     if record.queued_only:
@@ -93,10 +86,10 @@ def _was_it_needed(side: ShownPreemption) -> str:
         return ""
     if record.idle_elsewhere_milli_gpus == 0:
         return _("no other pool could have given %(gpus)s of the same model") % {
-            "gpus": _gpus(record.milli_gpus)
+            "gpus": gpus_in_words(record.milli_gpus)
         }
     pools = [pool for pool, milli in record.idle_elsewhere.items() if milli]
-    values = {"gpus": _gpus(record.idle_elsewhere_milli_gpus), "pools": _(", ").join(pools)}
+    values = {"gpus": gpus_in_words(record.idle_elsewhere_milli_gpus), "pools": _(", ").join(pools)}
     if not pools:
         return _("%(gpus)s of the same model were idle elsewhere") % values
     return _("%(gpus)s of the same model were idle in %(pools)s") % values

@@ -16,10 +16,12 @@ from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from ledger.core import figures
 from ledger.core.currency import minor_places
 from ledger.core.units import (
+    MILLI_PER_GPU,
     fixed_decimal,
     gpu_hours_fixed,
     gpu_hours_text,
@@ -103,6 +105,17 @@ def gpus_cell(milli_gpus: Number) -> SafeString:
         return _unknown()
     text = milli_gpus_text(int(milli_gpus))
     return _figure(text, text, dash=True)
+
+
+@register.filter
+def gpus_in_words(milli_gpus: Number) -> SafeString | str:
+    """The number with its unit: '1 GPU', '16 GPUs', '0.5 GPUs'."""
+    if milli_gpus is None:
+        return _unknown()
+    milli = int(milli_gpus)
+    number = milli // MILLI_PER_GPU if milli % MILLI_PER_GPU == 0 else 2
+    text = figures.set_digits(milli_gpus_text(milli))
+    return ngettext("%(gpus)s GPU", "%(gpus)s GPUs", number) % {"gpus": text}
 
 
 @register.filter

@@ -69,8 +69,11 @@ class Shell:
         return next((month for month in reversed(self.months) if month > self.month), "")
 
     def month_url(self, month: str) -> str:
-        """The same page of another month where there is one, else that month's page."""
-        match = getattr(self.request, "resolver_match", None)
+        """The same page of another month where there is one, else that month's page.
+
+        A page that does not exist has no month: its answer must not depend on what was asked for.
+        """
+        match = getattr(self.request, "resolver_match", None) if self._page_month else None
         if match is not None and "month" in match.kwargs and "position" not in match.kwargs:
             try:
                 return reverse(match.view_name, kwargs={**match.kwargs, "month": month})
