@@ -74,6 +74,11 @@ class Collector(Protocol):
         """Whether a window may be read only once, because what is made of it depends on where reading began."""
         ...
 
+    @property
+    def longest_step_ms(self) -> int:
+        """A step that takes longer than this has died with its process."""
+        ...
+
     def steps(self, position: Position, window: Window | None) -> Iterator[Harvest]:
         """Reads on from `position`, or the whole of `window`; raises `CollectorError`."""
         ...

@@ -77,6 +77,10 @@ class KubernetesCollector:
         if unknown:
             raise table.wrong("label_selectors", f"names {min(unknown)!r}, which this adapter does not read")
 
+    @property
+    def longest_step_ms(self) -> int:
+        return (self._seconds + 2 * self._api.timeout_s) * 1000
+
     # --- collecting -----------------------------------------------------------------------------------------
 
     def steps(self, position: Position, window: Window | None) -> Iterator[Harvest]:

@@ -36,13 +36,13 @@ class Listed:
 
 class KubernetesApi:
     def __init__(self, table: CollectTable) -> None:
-        self._timeout_s = table.whole("timeout_seconds", 60, least=1)
+        self.timeout_s = table.whole("timeout_seconds", 60, least=1)
         self._page = table.whole("page_size", 500, least=1)
         self._client = _client(table)
         self.address = str(self._client.configuration.host)
 
     def get(self, path: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        with self._open(path, query or {}, self._timeout_s) as answer:
+        with self._open(path, query or {}, self.timeout_s) as answer:
             try:
                 value = msgspec.json.decode(answer.read())
             except (HTTPError, OSError) as error:

@@ -48,6 +48,10 @@ class PrometheusCollector:
     def reads_once(self) -> bool:
         return self._metrics.is_counter
 
+    @property
+    def longest_step_ms(self) -> int:
+        return 2 * self._api.timeout_s * 1000
+
     # --- collecting -----------------------------------------------------------------------------------------
 
     def steps(self, position: Position, window: Window | None) -> Iterator[Harvest]:
@@ -119,7 +123,7 @@ class PrometheusApi:
         self.address = table.text("url").rstrip("/")
         if urllib.parse.urlsplit(self.address).scheme not in ("http", "https"):
             raise table.wrong("url", "must be the http(s) address of a Prometheus server")
-        self._timeout_s = table.whole("timeout_seconds", 60, least=1)
+        self.timeout_s = table.whole("timeout_seconds", 60, least=1)
         self._headers = table.texts("headers")
         if token := table.secret("token"):
             self._headers["Authorization"] = f"Bearer {token}"
@@ -149,7 +153,7 @@ class PrometheusApi:
     def _ask(self, path: str, body: bytes | None) -> dict[str, Any]:
         request = urllib.request.Request(f"{self.address}/api/v1/{path}", data=body, headers=self._headers)
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s, context=self._tls) as answer:
+            with urllib.request.urlopen(request, timeout=self.timeout_s, context=self._tls) as answer:
                 value = json.load(answer)
         except urllib.error.HTTPError as error:
             with error:

@@ -33,8 +33,8 @@ from ingest.core.adapters.base import (
 from ledger.models import Source
 
 MS_PER_HOUR = 3_600_000
-CLAIM_MS = 120_000
-"""A runner that has not kept anything for this long is taken for dead."""
+KEEPING_MS = 60_000
+"""For adapting and keeping a step. A runner that kept nothing for this and its longest step is taken for dead."""
 REFUSED_KEPT = 5_000
 
 
@@ -64,11 +64,12 @@ def collect(source: Source, window: Window | None = None, clock: Clock = present
     """
     config = source_config(source)
     collector = collector_for(source, config, clock)
-    claim, state = _claim(source, clock())
+    claim_ms = collector.longest_step_ms + KEEPING_MS
+    claim, state = _claim(source, clock(), claim_ms)
     try:
         plan = _plan(config, collector, state, window, clock())
         for harvest in collector.steps(plan.position, plan.window):
-            yield _keep(source, config, claim, plan, harvest, clock())
+            yield _keep(source, config, Claim(claim, clock() + claim_ms), plan, harvest, clock())
         _release(source, claim, clock(), "")
     except CollectorError as error:
         _release(source, claim, clock(), str(error))
@@ -131,18 +132,24 @@ def _refuse_second_reading(config: SourceConfig, spans: list[list[int]], window:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    token: str
+    until_ms: int
+
+
 # --- keeping ------------------------------------------------------------------------------------------------
 
 
 def _keep(
-    source: Source, config: SourceConfig, claim: str, plan: Plan, harvest: Harvest, now_ms: int
+    source: Source, config: SourceConfig, claim: Claim, plan: Plan, harvest: Harvest, now_ms: int
 ) -> Step:
     """The step's events into the inbox and its place into the source, both or neither."""
-    events, refused, notices = _adapt(config, plan.adapter_state, harvest)
+    events, refused, notices = adapted(config, plan.adapter_state, harvest)
     with transaction.atomic():
         locked = _locked(source)
         state = locked.state
-        if state.get("claim") != claim:
+        if state.get("claim") != claim.token:
             raise Busy(f"source {config.name!r}: another process took over; this step is left to it")
         fresh = _fresh_refusals(state, refused)
         step = Step(harvest.reached_ms, [], len(events), len(fresh), notices, harvest.problems)
@@ -152,15 +159,16 @@ def _keep(
             state["spans"] = _merged([*state.get("spans", []), [harvest.starts_ms, harvest.reached_ms]])
         if plan.goes_on:
             state |= {"position": harvest.position, "adapter": plan.adapter_state}
-        state |= {"claimed_until_ms": now_ms + CLAIM_MS}
+        state["claimed_until_ms"] = claim.until_ms
         state["last"] = {"at_ms": now_ms, "reached_ms": harvest.reached_ms, "problems": harvest.problems}
         locked.save(update_fields=["state"])
     return step
 
 
-def _adapt(
+def adapted(
     config: SourceConfig, state: State, harvest: Harvest
 ) -> tuple[list[Event], list[Refused], list[Notice]]:
+    """What the adapter makes of a harvest; `state` moves on."""
     adapter = load(config.adapter)
     events: list[Event] = []
     refused: list[Refused] = []
@@ -217,14 +225,14 @@ def _locked(source: Source) -> Source:
     return Source.objects.select_for_update(no_key=True).get(pk=source.pk)
 
 
-def _claim(source: Source, now_ms: int) -> tuple[str, dict[str, Any]]:
+def _claim(source: Source, now_ms: int, claim_ms: int) -> tuple[str, dict[str, Any]]:
     """Reserves the source for this process; the row itself is locked for a moment only."""
     with transaction.atomic():
         locked = _locked(source)
         if locked.state.get("claimed_until_ms", 0) > now_ms:
             raise Busy(f"source {locked}: another process collects it right now")
         claim = secrets.token_hex(8)
-        locked.state |= {"claim": claim, "claimed_until_ms": now_ms + CLAIM_MS}
+        locked.state |= {"claim": claim, "claimed_until_ms": now_ms + claim_ms}
         locked.save(update_fields=["state"])
         return claim, locked.state
 

@@ -57,6 +57,10 @@ class SlurmCollector:
     def has_past(self) -> bool:
         return bool(self._command)
 
+    @property
+    def longest_step_ms(self) -> int:
+        return 2 * self._timeout_s * 1000  # an old sacct is asked twice
+
     # --- collecting -----------------------------------------------------------------------------------------
 
     def steps(self, position: Position, window: Window | None) -> Iterator[Harvest]:

@@ -7,14 +7,18 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from django.core.management import call_command
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ingest.collectors.contract import CollectorError, NotConfigured, Window
 from ingest.collectors.prometheus import PrometheusApi, PrometheusCollector
-from ingest.collectors.running import collect
+from ingest.collectors.running import adapted, collect
 from ingest.collectors.table import CollectTable
+from ingest.core.adapters.base import SourceConfig
 from ingest.models import Batch
 from ledger.management.base import BadInput, CommandFailed
 from ledger.models import FactFinding, Request, Source
@@ -265,3 +269,64 @@ def test_edges_are_ours_whatever_the_server_does(monkeypatch: pytest.MonkeyPatch
     assert harvest.lines == [
         b'{"data":{"result":[{"metric":{"__name__":"m"},"values":[[60.001,"2"],[120.0,"3"]]}]}}'
     ]
+
+
+# --- wherever the windows are cut ---------------------------------------------------------------------------
+
+
+def _memory_of_a_server(
+    values: list[tuple[int, int]],
+) -> Callable[[PrometheusApi, str, bytes | None], dict[str, Any]]:
+    """Answers range queries from samples (second, value), both edges included, as Prometheus 2 does."""
+
+    def ask(_: PrometheusApi, path: str, body: bytes | None) -> dict[str, Any]:
+        query = parse_qs((body or b"").decode())
+        until = float(query["time"][0])
+        since = until - int(query["query"][0].rpartition("[")[2].removesuffix("ms]")) / 1000
+        inside = [[float(second), str(value)] for second, value in values if since <= second <= until]
+        metric = {"__name__": "vllm:prompt_tokens_total", "instance": "vllm-0", "model_name": "qwen"}
+        return {"resultType": "matrix", "result": [{"metric": metric, "values": inside}] if inside else []}
+
+    return ask
+
+
+def _booked(values: list[tuple[int, int]], cuts: list[int]) -> dict[str, Any]:
+    """What a collector and its adapter make of six hours, read in windows that end at `cuts` (seconds)."""
+    config = SourceConfig("it", "vllm-metrics", "/it", pool="bj-h100")
+    position: dict[str, Any] = {}
+    state: dict[str, Any] = {}
+    told: list[Any] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(PrometheusApi, "_ask", _memory_of_a_server(values))
+        for cut in [*sorted(cuts), 6 * 3600]:
+            table = CollectTable("it", {"url": "http://x", "lag_seconds": 0})
+            collector = PrometheusCollector("vllm-metrics", table, at(cut * 1000))
+            window = None if position else Window(0, cut * 1000)
+            for harvest in collector.steps(position, window):
+                told += adapted(config, state, harvest)[0]
+                position = harvest.position
+    ids = [event["id"] for event in told]
+    assert len(ids) == len(set(ids))
+    return {event["id"]: event["data"] for event in told}
+
+
+@settings(max_examples=40)
+@given(
+    growth=st.lists(st.tuples(st.integers(1, 900), st.integers(0, 50)), min_size=30, max_size=80),
+    cuts=st.lists(st.integers(1, 6 * 3600), max_size=8, unique=True),
+    restart=st.integers(0, 79),
+)
+def test_however_the_windows_are_cut_the_same_hours_are_booked(
+    growth: list[tuple[int, int]], cuts: list[int], restart: int
+) -> None:
+    second, value, values = -3600, 1000, []
+    for number, (step, tokens) in enumerate(growth):
+        second, value = second + step, tokens if number == restart else value + tokens
+        values.append((second, value))
+    whole = _booked(values, [])
+    assert _booked(values, cuts) == whole
+    if restart >= len(values):  # then every growth after the first hour began is booked, and nothing else
+        stood = [value for second, value in values if second <= 0][-1:]
+        ended = [value for second, value in values if second <= 6 * 3600][-1]
+        if stood:
+            assert sum(data["input_tokens"] for data in whole.values()) == ended - stood[0]

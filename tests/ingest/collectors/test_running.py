@@ -11,7 +11,7 @@ from django.core.management import call_command
 
 from ingest.collectors import tasks
 from ingest.collectors.configured import present_ms
-from ingest.collectors.running import CLAIM_MS, Busy, collect
+from ingest.collectors.running import Busy, collect
 from ingest.models import Batch
 from ledger.config.celery import app
 from ledger.management.base import BadInput, CommandFailed
@@ -44,12 +44,13 @@ def test_one_that_was_taken_for_dead_keeps_nothing_more(source: Source, tmp_path
     Source.objects.filter(pk=slow.pk).update(state=state)
     first = collect(slow, clock=at(TEN))
     next(first)
-    second = run(slow, at(TEN + CLAIM_MS + 1))
+    later = Source.objects.get(pk=slow.pk).state["claimed_until_ms"] + 1
+    second = run(slow, at(later))
     batches = Batch.objects.count()
     with pytest.raises(Busy, match="took over"):
         list(first)
     assert len(second) == 2 and Batch.objects.count() == batches
-    assert Source.objects.get(pk=slow.pk).state["position"]["until_ms"] == TEN + CLAIM_MS + 1
+    assert Source.objects.get(pk=slow.pk).state["position"]["until_ms"] == later
 
 
 def test_collect_books_here_and_ends_with_counts(source: Source, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,9 @@ from tests.ingest.collectors.world import at, book, configure, instant, run
 
 pytestmark = pytest.mark.django_db
 
-HEADER = "Cluster|JobIDRaw|DBIndex|Account|User|QOS|Partition|State|Submit|Eligible|Start|End|ElapsedRaw|AllocTRES|JobName"
+HEADER = (
+    "Cluster|JobIDRaw|DBIndex|Account|User|QOS|Partition|State|Submit|Eligible|Start|End|AllocTRES|JobName"
+)
 TEN = instant("2026-10-01T10:00:00Z")
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 
@@ -30,7 +32,7 @@ def row(job: int, start: str, end: str, state: str = "COMPLETED", gpus: str = "g
     """One run on the first of October; the time of submission is that of the start."""
     starts = f"2026-10-01T{start}"
     ends = f"2026-10-01T{end}" if end else "Unknown"
-    times = f"{starts}|{starts}|{starts}|{ends}|0"
+    times = f"{starts}|{starts}|{starts}|{ends}"
     return f"alpha|{job}|{job}|vision|ana|normal|gpu|{state}|{times}|{gpus}|train"
 
 
