@@ -10,6 +10,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,9 @@ class Rows:
     """Columns of one table, all of one length; collected, then packed. Order of columns is order of adding."""
 
     numbers: list[tuple[str, str, Int64s, NDArray[np.bool_] | None]] = field(default_factory=list)
-    hashes: list[tuple[str, bytes]] = field(default_factory=list)
+    fixed: list[tuple[str, bytes, int]] = field(
+        default_factory=list
+    )  # (name, all values joined, size of each)
     texts: list[tuple[str, Sequence[bytes | None], bytes]] = field(default_factory=list)
 
     def number(self, name: str, kind: str, values: Int64s) -> None:
@@ -45,19 +48,20 @@ class Rows:
         elif not missing.all():
             self.numbers.append((name, kind, values, missing))
 
-    def hash16(self, name: str, values: Sequence[bytes]) -> None:
-        """A bytea column of 16 bytes each."""
-        self.hashes.append((name, b"".join(values)))
-
     def text(self, name: str, values: Sequence[bytes | None], prefix: bytes = b"") -> None:
-        """A text column, or jsonb with the version byte as `prefix`; left out if it is all null."""
-        if any(value is not None for value in values):
+        """A text or bytea column, or jsonb with the version byte as `prefix`; left out if it is all null."""
+        sizes = {None if value is None else len(value) for value in values}
+        if sizes == {None}:
+            return
+        if len(sizes) == 1 and not prefix:
+            self.fixed.append((name, b"".join(cast("Sequence[bytes]", values)), cast("int", sizes.pop())))
+        else:
             self.texts.append((name, values, prefix))
 
     def names(self) -> list[str]:
         return [
             *(number[0] for number in self.numbers),
-            *(one[0] for one in self.hashes),
+            *(one[0] for one in self.fixed),
             *(text[0] for text in self.texts),
         ]
 
@@ -75,13 +79,13 @@ class Rows:
         parts: list[tuple[str, str]] = [("fields", ">i2")]
         for name, kind, _, _ in self.numbers:
             parts += [(f"{name} size", ">i4"), (name, _TYPES[kind])]
-        for name, _ in self.hashes:
-            parts += [(f"{name} size", ">i4"), (name, "V16")]
+        for name, _, size in self.fixed:
+            parts += [(f"{name} size", ">i4"), (name, f"V{size}")]
         return np.dtype(parts)
 
     def _fill(self, layout: np.dtype[np.void]) -> NDArray[np.void]:
         rows = np.empty(len(self.numbers[0][2]), layout)
-        rows["fields"] = len(self.numbers) + len(self.hashes) + len(self.texts)
+        rows["fields"] = len(self.numbers) + len(self.fixed) + len(self.texts)
         for name, kind, values, missing in self.numbers:
             size = layout[name].itemsize
             rows[f"{name} size"] = size if missing is None else np.where(missing, -1, size)
@@ -91,9 +95,10 @@ class Rows:
                 rows[name] = values - EPOCH_2000_DAY
             else:
                 rows[name] = values
-        for name, content in self.hashes:
-            rows[f"{name} size"] = 16
-            rows[name] = np.frombuffer(content, "V16")
+        for name, content, size in self.fixed:
+            rows[f"{name} size"] = size
+            if size:
+                rows[name] = np.frombuffer(content, f"V{size}")
         return rows
 
 

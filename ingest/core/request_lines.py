@@ -175,9 +175,9 @@ def plain_seconds_us(value: Any) -> int:
     else:
         whole, _, fraction = text.partition(".")
         digits, power = whole + fraction, _POWER_OF_PLACES[len(fraction)]
-    if not digits.isdecimal() or not digits.isascii() or len(digits) > 14:
-        raise ValueError(value)
-    return int(digits) * power
+    if digits.isdecimal() and digits.isascii() and len(digits) < 15:
+        return int(digits) * power
+    raise ValueError(value)
 
 
 REQUEST = "ledger.request.v1"
@@ -200,50 +200,51 @@ class RequestReader:
         decode, minutes, seconds, encode = self.decode, self.minutes, self.seconds, canonical
         blake2b, as_tuple, latest_ms = hashlib.blake2b, msgspec.structs.astuple, self.latest_ms
         sources, longest = self.sources, limits.event_bytes
+        is_plain = b"\\" not in b"".join(raw)  # an escape may hide a NUL
         for line, text in enumerate(raw, first):
             try:
                 event = decode(text)
                 data, time = event.data, event.time
+                started, identity = data.started_at, data.identity
                 time_ms = minutes[time[:16]] + seconds[time[16:]]
-                started = data.started_at
                 data.started_at = started_ms = minutes[started[:16]] + seconds[started[16:]]
                 if data.gpu_seconds != ABSENT:
                     data.gpu_seconds = plain_seconds_us(data.gpu_seconds)
-                identity = data.identity
                 if (
-                    not 0 <= time_ms - started_ms <= LONGEST_REQUEST_MS
-                    or time_ms > latest_ms
-                    or len(text) > longest
-                    or b"\\" in text  # an escape may hide a NUL
-                    or event.source not in sources
-                    or (identity is None) is (data.tenant is None)
-                    or (identity is not None and identity.kind not in IDENTITY_KINDS)
-                    or self._is_unusual(data, time_ms)
+                    (is_plain or b"\\" not in text)
+                    and event.source in sources
+                    and (
+                        data.tenant is None
+                        if identity is not None and identity.kind in IDENTITY_KINDS
+                        else identity is None and data.tenant is not None
+                    )
+                    and time_ms <= latest_ms
+                    and 0 <= time_ms - started_ms <= LONGEST_REQUEST_MS
+                    and data.cached_input_tokens <= data.input_tokens
+                    and data.cache_write_tokens <= 0
+                    and data.reasoning_tokens <= data.output_tokens
+                    and (data.queued_at is None or self._settle_queued(data, time_ms))
+                    and (data.prefill_gpu_seconds == ABSENT or _settle(data, "prefill_gpu_seconds"))
+                    and (data.recompute_gpu_seconds == ABSENT or _settle(data, "recompute_gpu_seconds"))
+                    and len(text) <= longest
                 ):
-                    sources.add(fields.source_uri(event.source))
-                    left.append((line, text))
+                    digest = blake2b(encode((REQUEST, time_ms, data)), digest_size=HASH_BYTES).digest()
+                    values = as_tuple(data)
+                    rows.append((line, text, event.source, event.id, time_ms, digest, values, ONE_REQUEST))
                     continue
-                digest = blake2b(encode((REQUEST, time_ms, data)), digest_size=HASH_BYTES).digest()
-                rows.append(
-                    (line, text, event.source, event.id, time_ms, digest, as_tuple(data), ONE_REQUEST)
-                )
+                sources.add(fields.source_uri(event.source))
             except (msgspec.MsgspecError, Refusal, KeyError, ValueError, RecursionError):
-                if text:
-                    left.append((line, text))
+                pass
+            if text:
+                left.append((line, text))
         return rows, left
 
-    def _is_unusual(self, data: Any, time_ms: int) -> bool:
-        """Settle the rarer fields; whether something about them needs the slow judge."""
-        if data.cached_input_tokens > data.input_tokens or data.cache_write_tokens > 0:
-            return True
-        if data.reasoning_tokens > data.output_tokens:
-            return True
-        if data.prefill_gpu_seconds != ABSENT:
-            data.prefill_gpu_seconds = plain_seconds_us(data.prefill_gpu_seconds)
-        if data.recompute_gpu_seconds != ABSENT:
-            data.recompute_gpu_seconds = plain_seconds_us(data.recompute_gpu_seconds)
-        if data.queued_at is not None:
-            queued = data.queued_at
-            data.queued_at = self.minutes[queued[:16]] + self.seconds[queued[16:]]
-            return bool(data.queued_at > time_ms)
-        return False
+    def _settle_queued(self, data: Any, time_ms: int) -> bool:
+        text = data.queued_at
+        data.queued_at = self.minutes[text[:16]] + self.seconds[text[16:]]
+        return bool(data.queued_at <= time_ms)
+
+
+def _settle(data: Any, name: str) -> bool:
+    setattr(data, name, plain_seconds_us(getattr(data, name)))
+    return True

@@ -93,6 +93,10 @@ class Requests:
         column = self.values[name]
         return column.count(ABSENT) < len(column)
 
+    def _is_empty(self, name: str) -> bool:
+        column = self.values[name]
+        return column.count(None) + column.count(ABSENT) == len(column)
+
     def _numbers(self, name: str) -> Int64s:
         return np.array(self.values[name], np.int64)
 
@@ -123,22 +127,20 @@ class Requests:
         rows.optional("concurrency_us", "bigint", self.concurrency_us, ABSENT)
         for column, numbers in self.numbers.items():
             rows.optional(column, "integer" if column in _INTEGERS else "bigint", numbers, ABSENT)
-        if any(self.values["queued_at"]):
+        if not self._is_empty("queued_at"):
             queued = [ABSENT if instant is None else instant for instant in self.values["queued_at"]]
             rows.optional("queued_at", "timestamptz", np.array(queued, np.int64), ABSENT)
-        rows.hash16("content_hash", self.digests)
+        rows.text("content_hash", self.digests)
         rows.text("event_id", [text.encode() for text in self.event_ids])
         rows.text("request", [text.encode() for text in self.values["request"]])
-        if any(self.values["workload"]):
+        if not self._is_empty("workload"):
             rows.text("workload", [text and text.encode() for text in self.values["workload"]])
         rows.text("attributes", self._attributes(), prefix=b"\x01")
         return rows
 
     def _attributes(self) -> Sequence[bytes | None]:
         """What only drill-downs ask for, as JSON; None where there is nothing."""
-        given = [
-            name for name in _ATTRIBUTES if any(value not in (None, ABSENT) for value in self.values[name])
-        ]
+        given = [name for name in _ATTRIBUTES if not self._is_empty(name)]
         if not given:
             return [None]
         found = (

@@ -60,7 +60,7 @@ class EventBooking:
         )
         rows.number("type", "smallint", np.array([TYPE_CODES[event.type] for event in events], np.int64))
         rows.number("occurred_at", "timestamptz", np.array([event.time_ms for event in events], np.int64))
-        rows.hash16("content_hash", [event.digest for event in events])
+        rows.text("content_hash", [event.digest for event in events])
         rows.text("event_id", [event.id.encode() for event in events])
         rows.text("body", [event_body(event) for event in events], prefix=b"\x01")
         rows.text("fact", [msgspec.json.encode(fact) for _, fact in staged], prefix=b"\x01")

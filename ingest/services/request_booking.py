@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, timedelta
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -80,24 +81,26 @@ class RequestBooking:
     def _with_known_names(self, rows: list[Row]) -> tuple[list[Row], list[Rejected]]:
         names = self._names
         names.learn_sources({row[2] for row in rows})
-        refused: list[Rejected] = []
-        kept = []
+        values = [row[6] for row in rows]
+        named = [{one[place] for one in values} for place in (_POOL, _SERVICE, _TENANT)]
+        if not any(self._problem(*one) for one in zip_longest(*named)):
+            return rows, []
+        kept, refused = [], []
         for row in rows:
-            problem = self._missing_master(row)
+            problem = self._problem(*(row[6][place] for place in (_POOL, _SERVICE, _TENANT)))
             if problem is None:
                 kept.append(row)
             else:
                 refused.append(rejected_row(row, *problem))
         return kept, refused
 
-    def _missing_master(self, row: Row) -> tuple[str, str] | None:
-        values = row[6]
-        if values[_POOL] not in self._names.pools:
-            return ("unknown_pool", f"no pool is called {values[_POOL]!r}")
-        if values[_SERVICE] is not None and values[_SERVICE] not in self._names.services:
-            return ("unknown_service", f"no service is called {values[_SERVICE]!r}")
-        if values[_TENANT] is not None:
-            return self._names.missing_master(("tenant", values[_TENANT]))
+    def _problem(self, pool: str | None, service: str | None, tenant: str | None) -> tuple[str, str] | None:
+        """(reason, detail) if a pool, service or tenant of these does not exist; None stands for none named."""
+        if pool is not None and pool not in self._names.pools:
+            return ("unknown_pool", f"no pool is called {pool!r}")
+        for kind, slug in (("service", service), ("tenant", tenant)):
+            if slug is not None and (problem := self._names.missing_master((kind, slug))):
+                return problem
         return None
 
     def _ids(self, requests: Requests) -> Ids:
