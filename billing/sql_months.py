@@ -38,7 +38,8 @@ GROUP BY 1, 2
 ORDER BY 1, 2
 """
 
-# Who lent to whom, by version of the rate card: rows are cut by the day and at prices. Leans on lending_when.
+# Who lent to whom, by version of the rate card: rows are cut by the day and at prices. Leans on the
+# primary key (pool, starts_at).
 LENDING = """
 WITH version AS (
     SELECT * FROM unnest(%(starts)s::timestamptz[], %(ends)s::timestamptz[]) AS v(version_from, version_to)
@@ -49,7 +50,7 @@ JOIN version ON l.starts_at >= version.version_from AND l.starts_at < version.ve
 JOIN ledger_pool pool ON pool.id = l.pool_id
 JOIN ledger_holder lender ON lender.id = l.lender_id
 JOIN ledger_holder borrower ON borrower.id = l.borrower_id
-WHERE l.starts_at >= %(from)s AND l.starts_at < %(to)s
+WHERE l.pool_id = ANY(%(pools)s) AND l.starts_at >= %(from)s AND l.starts_at < %(to)s
 GROUP BY 1, 2, 3, 4
 ORDER BY 1, 2, 3, 4
 """

@@ -8,19 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from json.encoder import encode_basestring
 from typing import Any
 
 MAX_SAFE_INTEGER = 2**53 - 1
 
-_SHORT_ESCAPES = {
-    '"': '\\"',
-    "\\": "\\\\",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-}
+# `encode_basestring` writes strings as RFC 8785 wants them: short escapes, \u00xx in lower case for the other control
+# characters, everything else as it is.
 
 
 def canonical_json(value: Any) -> bytes:
@@ -43,7 +37,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return _string(value)
+        return encode_basestring(value)
     if isinstance(value, int):
         if abs(value) > MAX_SAFE_INTEGER:
             raise ValueError(f"{value} does not fit a double exactly; write it as a string")
@@ -61,15 +55,4 @@ def _object(value: Mapping[Any, Any]) -> str:
             raise TypeError(f"{name!r} is not a name")
     # RFC 8785 sorts names by their UTF-16 code units, which is not the order of code points.
     names = sorted(value, key=lambda name: name.encode("utf-16-be"))
-    return "{" + ",".join(f"{_string(name)}:{_text(value[name])}" for name in names) + "}"
-
-
-def _string(value: str) -> str:
-    return '"' + "".join(_escaped(character) for character in value) + '"'
-
-
-def _escaped(character: str) -> str:
-    short = _SHORT_ESCAPES.get(character)
-    if short is not None:
-        return short
-    return f"\\u{ord(character):04x}" if character < " " else character
+    return "{" + ",".join(f"{encode_basestring(name)}:{_text(value[name])}" for name in names) + "}"

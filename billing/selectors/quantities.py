@@ -89,7 +89,8 @@ def lent_pairs(terms: MonthTerms, span: Span) -> list[LentPair]:
     """Who lent to whom, per version of the rate card: finer terms do not cut the pairs."""
     edges = _rate_card_edges(terms, span)
     with connection.cursor() as cursor:
-        cursor.execute(LENDING, _stretches(edges, span))
+        pools = Pool.objects.filter(slug__in=terms.versions).values_list("pk", flat=True)
+        cursor.execute(LENDING, {**_stretches(edges, span), "pools": list(pools)})
         return [
             LentPair(pool, to_ms(version), lender, borrower, int(gpu_us))
             for pool, version, lender, borrower, gpu_us in cursor.fetchall()

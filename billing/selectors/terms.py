@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from billing.core.contracts import TokenContract
@@ -40,6 +40,10 @@ class MonthTerms:
     token_contracts: dict[str, TokenContract]
     delay_credit_micro: dict[str, int]
     preemption_policies: list[tuple[int, PreemptionPolicy]]
+
+    def of_pools(self, pools: Collection[str]) -> MonthTerms:
+        """The same terms for a part of the pools."""
+        return replace(self, versions={slug: self.versions[slug] for slug in self.versions if slug in pools})
 
     def preemption_policy_at(self, instant_ms: int) -> PreemptionPolicy:
         in_force = (policy for from_ms, policy in reversed(self.preemption_policies) if from_ms <= instant_ms)

@@ -9,13 +9,14 @@ from django.utils import timezone
 
 from billing.selectors.accounts import accounts
 from billing.selectors.adjustments import adjustments_in
+from billing.selectors.lines import stored_lines
 from billing.selectors.terms import month_terms
 from billing.services.allocation import Computed, MonthClosed, compute_allocation
 from billing.services.posting import post_month
 from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_shares import share_preemptions
 from billing.services.preemptions import rebuild_preemptions
-from billing.services.rating import rate_month, store_lines
+from billing.services.rating import is_of_pool, rate_month, store_lines
 from billing.services.snapshot import in_snapshot
 from billing.services.statements import draft_statements
 from ledger.core.periods import Month, Span, to_datetime, to_ms
@@ -68,13 +69,24 @@ def _compute(month: Month, pool: Pool | None, horizon: datetime | None, everythi
 
     rebuilt = rebuild_preemptions(span, horizon_ms, terms, books, everything=everything)
     computed = compute_allocation(month, pool, asked, everything=everything)
-    prices = PreemptionPrices.load(ledger)
-    share_preemptions(rebuilt, terms, books, prices)
-    lines = rate_month(ledger, terms, span, books) + adjustments_in(period, books)
-    store_lines(period, lines, books)
+    share_preemptions(rebuilt, terms, books, PreemptionPrices.load(ledger))
+    before = stored_lines(period, books)
+    touched = _touched_pools(computed, everything=everything or not before)
+    lines = rate_month(ledger, terms, span, books, touched) + adjustments_in(period, books)
+    if touched is not None:
+        lines += [line for line in before if is_of_pool(line) and line.pool not in touched]
+    changed = store_lines(period, lines, before, books)
     transfers = post_month(period, lines, books)
-    statements = draft_statements(ledger, period, to_datetime(horizon_ms), lines, timezone.now())
+    only = None if touched is None else changed
+    statements = draft_statements(ledger, period, to_datetime(horizon_ms), lines, timezone.now(), only)
     return ComputedMonth(month, computed, len(rebuilt), len(lines), transfers, statements)
+
+
+def _touched_pools(computed: Computed, *, everything: bool) -> set[str] | None:
+    """Pools whose slots were computed again: the lines of the others stand. None: all of them."""
+    if everything:
+        return None
+    return set(Pool.objects.filter(pk__in=computed.spans).values_list("slug", flat=True))
 
 
 def _period(month: Month, ledger: Ledger) -> Period:

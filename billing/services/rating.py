@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from billing.core.contracts import TokenUse, conversion_lines, token_lines
 from billing.core.cost_recovery import cost_difference_lines, distribute_cost
@@ -24,20 +25,31 @@ _BATCH = 2000
 RATING_CODES = ("price_missing",)
 
 
-def rate_month(ledger: Ledger, terms: MonthTerms, span: Span, accounts: Accounts) -> list[Line]:
-    """All lines of a month up to the end of `span`, in order of account and key. Reads, writes nothing."""
-    quantities = gpu_quantities(terms, span, accounts)
-    idle, capacity = pool_quantities(terms, span)
+def rate_month(
+    ledger: Ledger, terms: MonthTerms, span: Span, accounts: Accounts, pools: Collection[str] | None = None
+) -> list[Line]:
+    """All lines of a month up to the end of `span`, in order of account and key. Reads, writes nothing.
+
+    pools: rate the GPU time of these only; what belongs to no single pool (`is_of_pool`) is complete all the same.
+    """
+    of_pools = terms if pools is None else terms.of_pools(pools)
+    quantities = gpu_quantities(of_pools, span, accounts)
+    idle, capacity = pool_quantities(of_pools, span)
     costs = pool_costs(capacity, terms.costs)
     if ledger.mode == "cost_recovery":
         lines = distribute_cost(costs, quantities, idle, terms.rating)
     else:
-        lines = rate_gpu_time(quantities, idle, lent_pairs(terms, span), terms.rating)
+        lines = rate_gpu_time(quantities, idle, lent_pairs(of_pools, span), terms.rating)
         lines += cost_difference_lines(costs, lines)
     lines += _token_lines(terms, span)
     lines += preemption_lines(terms, span, accounts, PreemptionPrices.load(ledger))
     lines += credit_lines(span.start_ms)
     return sorted(lines, key=lambda line: (line.account, line.key))
+
+
+def is_of_pool(line: Line) -> bool:
+    """Whether a line follows from the slots of its pool alone, so that it stands while these do."""
+    return bool(line.pool) and line.kind != "transfer" and not line.concerns_month
 
 
 def _token_lines(terms: MonthTerms, span: Span) -> list[Line]:
@@ -57,16 +69,27 @@ def _token_lines(terms: MonthTerms, span: Span) -> list[Line]:
     return lines
 
 
-def store_lines(period: Period, lines: Sequence[Line], accounts: Accounts) -> None:
-    """Replace the month's lines and the findings of its rating."""
+def store_lines(
+    period: Period, lines: Sequence[Line], before: Sequence[Line], accounts: Accounts
+) -> set[str]:
+    """Write what differs from the lines stored before, and the findings; returns the accounts that it touches."""
     pools = {pool.slug: pool for pool in Pool.objects.all()}
-    MonthLine.objects.filter(period=period).delete()
-    rows = (_row(period, line, accounts, pools) for line in lines)
+    described = [replace(line, description=line.description or description(line)) for line in lines]
+    stood, stands = set(before), set(described)
+    gone, new = stood - stands, stands - stood
+    by_account: defaultdict[str, list[str]] = defaultdict(list)
+    for line in gone:
+        by_account[line.account].append(line.key)
+    for account, keys in by_account.items():
+        MonthLine.objects.filter(period=period, account=accounts.ids[account], key__in=keys).delete()
+    ordered = sorted(new, key=lambda line: (line.account, line.key))
+    rows = [_row(period, line, accounts, pools) for line in ordered]
     MonthLine.objects.bulk_create(rows, batch_size=_BATCH)
     BillingFinding.objects.filter(month=period.month, code__in=RATING_CODES).delete()
     BillingFinding.objects.bulk_create(
         _finding(period, found, pools) for found in missing_prices(list(lines))
     )
+    return {line.account for line in (*gone, *new)}
 
 
 def _row(period: Period, line: Line, accounts: Accounts, pools: dict[str, Pool]) -> MonthLine:
@@ -93,7 +116,7 @@ def _row(period: Period, line: Line, accounts: Accounts, pools: dict[str, Pool])
         full_amount_micro=line.full_amount_micro,
         counter_account_id=accounts.ids.get(line.counter_account),
         concerns_id=line.concerns_month or None,
-        description=line.description or description(line),
+        description=line.description,
         preemptions=list(line.preemptions),
     )
 

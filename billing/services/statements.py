@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from django.db.models import QuerySet
+from django.db.models.fields.json import KT
 
 from billing.core.line_text import description
 from billing.core.rating_lines import GPU_US, Line, tenant_account
@@ -55,24 +58,33 @@ class _Month:
 
 
 def draft_statements(
-    ledger: Ledger, period: Period, horizon: datetime, lines: Sequence[Line], now: datetime
+    ledger: Ledger,
+    period: Period,
+    horizon: datetime,
+    lines: Sequence[Line],
+    now: datetime,
+    only: Collection[str] | None = None,
 ) -> int:
-    """Bring the drafts of a month up to date; returns how many changed. Issued statements are never touched."""
+    """Bring the drafts of a month up to date; returns how many changed. Issued statements are never touched.
+
+    only: accounts whose lines may have changed; others are drafted where there is no draft yet or where their
+    re-queued time or tokens differ from what it says.
+    """
     month = _Month.load(ledger, period, horizon)
     of_account: defaultdict[str, list[Line]] = defaultdict(list)
     for line in lines:
         of_account[line.account].append(line)
-    existing = {
-        statement.tenant_id: statement
-        for statement in Statement.objects.filter(period=period).defer("content")
-    }
+    existing = {statement.tenant_id: statement for statement in _drafts_before(period)}
     changed, rows = [], []
     tenants = Tenant.objects.filter(account__isnull=False).select_related("holder").order_by("holder__slug")
     for tenant in tenants:
         before = existing.get(tenant.pk)
         if before is not None and before.state != StatementState.DRAFT:
             continue
-        printed = bill(of_account[tenant_account(tenant.slug)], minor_places(ledger.currency))
+        account = tenant_account(tenant.slug)
+        if only is not None and account not in only and before is not None and _still_says(before, month):
+            continue
+        printed = bill(of_account[account], minor_places(ledger.currency))
         statement = _draft(tenant, printed, month, now)
         if before is None or before.sha256 != statement.sha256:
             changed.append(statement)
@@ -104,8 +116,10 @@ def _draft(tenant: Tenant, printed: Bill, month: _Month, now: datetime) -> State
     )
 
 
-def statement_content(tenant: Tenant, printed: Bill, month: _Month) -> dict[str, Any]:
-    """Everything the statement prints, as its hash is taken of it: strings, so that no number can be misread."""
+_HEADING = ("name", "time_zone", "computed_up_to", "currency", "informational")
+
+
+def _heading(tenant: Tenant, month: _Month) -> dict[str, Any]:
     return {
         "number": f"{month.period.month}-{tenant.slug}",
         "tenant": tenant.slug,
@@ -117,6 +131,13 @@ def statement_content(tenant: Tenant, printed: Bill, month: _Month) -> dict[str,
         "computed_up_to": month.horizon.isoformat(),
         "currency": month.ledger.currency,
         "informational": tenant.showback or bool(month.ledger.options.get("showback")),
+    }
+
+
+def statement_content(tenant: Tenant, printed: Bill, month: _Month) -> dict[str, Any]:
+    """Everything the statement prints, as its hash is taken of it: strings, so that no number can be misread."""
+    return {
+        **_heading(tenant, month),
         "total_micro": str(printed.total_micro),
         "total_minor": str(printed.total_minor),
         "totals": _totals(tenant.slug, printed, month),
@@ -131,6 +152,47 @@ def _totals(slug: str, printed: Bill, month: _Month) -> dict[str, str]:
         if one.line.unit == GPU_US and one.line.kind in ("usage", "shared"):
             gpu_us[one.line.category] += one.line.quantity
     totals = {f"{category}_gpu_us": str(value) for category, value in sorted(gpu_us.items())}
+    return totals | _measured(slug, month)
+
+
+def _drafts_before(period: Period) -> QuerySet[Statement]:
+    """The month's statements with what their content says of `_HEADING`, not the content itself."""
+    rows = Statement.objects.filter(period=period).select_related("tenant__holder").defer("content")
+    return rows.annotate(**{f"said_{name}": KT(f"content__{name}") for name in _HEADING})
+
+
+def _still_says(draft: Statement, month: _Month) -> bool:
+    """Whether what the draft says beside its lines is still so."""
+    heading = _heading(draft.tenant, month)
+    if any(getattr(draft, f"said_{name}") != _as_json_text(heading[name]) for name in _HEADING):
+        return False
+    said = {name: value for name, value in draft.totals.items() if name in _MEASURED}
+    return said == _measured(draft.tenant.slug, month)
+
+
+def _as_json_text(value: str | bool) -> str:
+    return value if isinstance(value, str) else str(value).lower()
+
+
+_TOKENS = ("requests", "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens")
+_MEASURED = frozenset(
+    {
+        *_TOKENS,
+        "preemptions",
+        "deferrals",
+        "stopped",
+        "lost_gpu_us",
+        "recompute_gpu_us",
+        "requeued_gpu_us",
+        "waiting_gpu_us",
+        "requeued_is_partial",
+    }
+)
+
+
+def _measured(slug: str, month: _Month) -> dict[str, str]:
+    """Re-queued and waiting time, and tokens: measured, whatever they cost."""
+    totals: dict[str, str] = {}
     hit = month.requeued.get(slug)
     if hit is not None:
         totals |= {
@@ -145,7 +207,7 @@ def _totals(slug: str, printed: Bill, month: _Month) -> dict[str, str]:
         }
     used = month.tokens.get(slug)
     if used is not None:
-        for name in ("requests", "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens"):
+        for name in _TOKENS:
             totals[name] = str(getattr(used, name))
     return totals
 

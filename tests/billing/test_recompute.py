@@ -13,7 +13,7 @@ from billing.services.months import compute_month, is_up_to_date, months_to_comp
 from billing.tasks import compute_one_month, recompute_open_months
 from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR
-from ledger.models import Period, PeriodState, Pool
+from ledger.models import Period, PeriodState, Pool, Tenant
 from ledger.services.masters import ensure_books
 from tests.billing.level_facts import MONTH, capacity, hour, identity, make_pool, make_tenants, occupancy
 
@@ -110,3 +110,29 @@ def test_a_month_is_billed_in_its_own_time_zone(pool: Pool) -> None:
 
 def test_without_any_fact_there_is_nothing_to_compute(db: None) -> None:
     assert months_to_compute(hour(0)) == []
+
+
+def test_a_tenant_that_is_renamed_gets_its_draft_anew(pool: Pool) -> None:
+    compute_month(Month.parse(MONTH), horizon=hour(5))
+    Tenant.objects.update(name="Acme Ltd")
+    done = compute_month(Month.parse(MONTH), horizon=hour(5))
+    assert (done.statements, done.transfers) == (1, 0)
+    assert Statement.objects.get().content["name"] == "Acme Ltd"
+
+
+def test_only_touched_pools_are_rated_again_and_the_rest_stands(pool: Pool) -> None:
+    """The month after a late fact in one of two pools is the month computed as a whole."""
+    other = make_pool("bj-a100")
+    make_tenants("beta")
+    capacity(other, hour(0), 4_000)
+    occupancy(other, "wl-2", identity("beta"), hour(0), 2_000)
+    compute_month(Month.parse(MONTH), horizon=hour(30))
+    kept = set(MonthLine.objects.filter(pool="bj-a100").values_list("pk", "quantity"))
+    occupancy(pool, "wl-3", identity("beta"), hour(29), 1_000)
+    done = compute_month(Month.parse(MONTH), horizon=hour(30))
+    assert done.allocation.spans.keys() == {pool.pk}
+    assert set(MonthLine.objects.filter(pool="bj-a100").values_list("pk", "quantity")) == kept
+    # beta has a line in each pool now; acme's bill is what it was.
+    assert done.statements == 1
+    again = compute_month(Month.parse(MONTH), horizon=hour(30), everything=True)
+    assert (again.transfers, again.statements) == (0, 0)
