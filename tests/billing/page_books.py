@@ -100,6 +100,7 @@ def make_books() -> Books:
     _prices(pool)
     Source.objects.update(watermark_at=hour(10))
     batch = Batch.objects.create(
+        id=Booking.objects.get().batch,
         door="api",
         content_type="application/x-ndjson",
         idempotency_key="k",
@@ -113,7 +114,6 @@ def make_books() -> Books:
         conflict=0,
         quarantined=0,
     )
-    Booking.objects.update(batch=batch.pk)
     compute_month(Month.parse(MONTH), horizon=hour(HOURS_OF_OCTOBER))
     compute_month(Month.parse(NEXT_MONTH), horizon=hour(HOURS_OF_OCTOBER + 5))
     return Books(pool, batch, PreemptionRecord.objects.get())

@@ -1,0 +1,337 @@
+"""What the pages say, against the worked example; and that they cost the same with more tenants."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from billing.models import BillingFinding, PoolSlot, Statement, StatementLine
+from billing.services.months import compute_month
+from ledger.core.periods import Month
+from ledger.core.units import GPU_US_PER_GPU_HOUR
+from ledger.models import Ledger, LevelKind, User
+from tests.billing.level_facts import book, hour, identity, make_tenants, occupancy
+from tests.billing.page_books import (
+    HOURS_OF_OCTOBER,
+    MONTH,
+    NEXT_MONTH,
+    PASSWORD,
+    Books,
+    client_of,
+    line_position,
+    make_books,
+    make_people,
+)
+
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+
+
+@pytest.fixture
+def books() -> Books:
+    return make_books()
+
+
+@pytest.fixture
+def people(books: Books) -> dict[str, User]:
+    return make_people()
+
+
+@pytest.fixture
+def finance(people: dict[str, User]) -> Client:
+    return client_of(people["finance"])
+
+
+def shown_text(response: Any) -> str:
+    """The page as it reads: no tags, runs of white space as one space."""
+    body = re.sub(r"<script.*?</script>", "", response.content.decode(), flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", body))
+
+
+def figures(response: Any) -> list[str]:
+    """Exact values of the figures of a page, in order."""
+    return re.findall(r'<data class="figure" value="([^"]*)"', response.content.decode())
+
+
+def test_the_month_shows_where_every_gpu_hour_went(finance: Client) -> None:
+    response = finance.get(f"/months/{MONTH}/")
+    (pool,) = response.context["pools"]
+    hours = {part.category: part.gpu_us / GPU_US_PER_GPU_HOUR for part in pool.parts}
+    assert hours == {
+        "reserved_used": 84,
+        "on_demand": 32,
+        "borrowed": 20,
+        "reserved_idle": 16,
+        "undelivered": 0,
+        "unreserved_idle": 8,
+    }
+    assert pool.capacity_gpu_us == 160 * GPU_US_PER_GPU_HOUR
+    assert sum(float(part.percent) for part in pool.parts) == pytest.approx(100)
+    assert "Reserved, used: 84.00 (52.5\u202f%); On-demand: 32.00 (20.0\u202f%)" in response.content.decode()
+    assert [proof.text for proof in response.context["proofs"] if not proof.holds] == []
+    assert response.context["preemptions"].requeued_gpu_us == 8 * GPU_US_PER_GPU_HOUR + 640_500_000
+
+
+def test_a_proof_that_does_not_hold_says_so(books: Books, finance: Client) -> None:
+    statement = books.statement("acme")
+    Statement.objects.filter(pk=statement.pk).update(total_micro=statement.total_micro + 1)
+    month = finance.get(f"/months/{MONTH}/")
+    broken = [proof.text for proof in month.context["proofs"] if not proof.holds]
+    assert broken == [
+        "Statements: the lines of 3 of 4 add up to their total.",
+        "Transfers: what 3 of 4 tenants are charged is what stands posted.",
+    ]
+    assert month.content.decode().count('class="broken"') == 2
+    page = finance.get(f"/months/{MONTH}/statements/acme/")
+    assert shown_text(page).count("Not proved:") == 2
+    Statement.objects.filter(pk=statement.pk).update(sha256="f" * 64)
+    assert shown_text(finance.get(f"/months/{MONTH}/statements/acme/")).count("Not proved:") == 3
+
+
+def test_a_slot_that_is_missing_breaks_the_proof(books: Books, finance: Client) -> None:
+    PoolSlot.objects.filter(starts_at=hour(3)).delete()
+    broken = [p.text for p in finance.get(f"/months/{MONTH}/").context["proofs"] if not p.holds]
+    assert len(broken) == 1
+    assert broken[0].startswith("Tenants and services: theirs add up to 152.00 of ")
+
+
+def test_the_tenants_of_a_month_against_the_month_before(finance: Client) -> None:
+    rows = {
+        row.statement.tenant.slug: row for row in finance.get(f"/months/{NEXT_MONTH}/").context["tenants"]
+    }
+    assert rows["acme"].before_minor == 12400
+    assert rows["acme"].change == "-100.0"
+    assert rows["delta"].change is None
+    first = {row.statement.tenant.slug: row for row in finance.get(f"/months/{MONTH}/").context["tenants"]}
+    assert {slug: row.statement.total_minor for slug, row in first.items()} == {
+        "acme": 12400,
+        "beta": 8000,
+        "delta": 0,
+        "gamma": 11600,
+    }
+    assert first["gamma"].occupied_gpu_us == 52 * GPU_US_PER_GPU_HOUR
+
+
+def test_exceptions_say_what_to_do_and_which_block(books: Books, finance: Client) -> None:
+    for code, blocks in (("price_missing", True), ("price_missing", True), ("excess", False)):
+        BillingFinding.objects.create(
+            code=code,
+            month=MONTH,
+            pool=books.pool,
+            quantity=3_600_000_000,
+            unit="gpu_us",
+            blocks_close=blocks,
+        )
+    groups = finance.get(f"/months/{MONTH}/").context["exceptions"]
+    assert [(group.code, group.count, group.blocks_close) for group in groups] == [
+        ("price_missing", 2, True),
+        ("excess", 1, False),
+    ]
+    assert all(group.remedy for group in groups)
+    row = finance.get("/months/").context["rows"][1]
+    assert (row.period.month, row.exceptions, row.blocking) == (MONTH, 3, 2)
+
+
+def test_a_statement_prints_what_its_bill_says(finance: Client) -> None:
+    page = finance.get(f"/months/{MONTH}/statements/acme/")
+    bill = finance.get(f"/months/{MONTH}/statements/acme/bill.csv").getvalue().decode()
+    rows = list(csv.DictReader(io.StringIO(bill)))
+    printed = figures(page)
+    assert rows[-1]["amount"] == "124.00" and printed[0] == rows[-1]["amount"]
+    for row in rows[:-1]:
+        assert row["amount"] in printed
+        assert row["quantity"] in printed
+    lines = page.context["lines"]
+    assert [group.pool for group in lines.pools] == ["bj-h100"]
+    assert [line.category for line in lines.pools[0].lines] == [
+        "reserved_used",
+        "lent",
+        "reserved_idle",
+        "lend_credit",
+    ]
+    assert lines.pools[0].amount_minor == 12400
+    assert all(proof.holds for proof in page.context["proofs"])
+    assert "The parts add up to 80.00 of 80.00 GPU-hours." in shown_text(page)
+
+
+def test_the_download_is_the_same_bytes_as_from_the_api(books: Books, finance: Client) -> None:
+    statement = books.statement("acme")
+    for name in ("bill", "usage", "preemptions"):
+        page = finance.get(f"/months/{MONTH}/statements/acme/{name}.csv")
+        api = finance.get(f"/api/v1/statements/{statement.pk}/{name}.csv")
+        assert page.getvalue() == api.getvalue()
+        assert page.headers["Content-Disposition"] == f'attachment; filename="acme-{MONTH}-{name}.csv"'
+    assert finance.get(f"/months/{MONTH}/statements/acme/ledger.csv").status_code == 404
+
+
+def test_the_chart_is_the_table(finance: Client) -> None:
+    page = finance.get(f"/months/{MONTH}/statements/gamma/")
+    (text,) = re.findall(
+        r'<script id="daily-figure" type="application/json">(.*?)</script>', page.content.decode()
+    )
+    traces = {
+        trace["meta"]["category"]: trace for trace in json.loads(text)["data"] if "category" in trace["meta"]
+    }
+    assert {name: trace["y"] for name, trace in traces.items()} == {"on_demand": [32.0], "borrowed": [20.0]}
+    assert traces["borrowed"]["x"] == ["2026-10-01"]
+    assert page.context["days"].gpu_us["on_demand"] == 32 * GPU_US_PER_GPU_HOUR
+
+
+def test_a_line_is_the_sum_of_its_slots_and_the_day_of_its_work(books: Books, finance: Client) -> None:
+    position = line_position(books.statement("gamma"), "borrowed")
+    page = finance.get(f"/months/{MONTH}/statements/gamma/lines/{position}/")
+    detail = page.context["detail"]
+    assert detail.gpu_us == page.context["line"].quantity == 20 * GPU_US_PER_GPU_HOUR
+    assert [slot.gpu_us // GPU_US_PER_GPU_HOUR for slot in detail.chosen.slots] == [4, 4, 4, 4, 4]
+    assert [(part.workload.workload, part.gpu_us) for part in detail.workloads] == [
+        ("wl-3", 20 * GPU_US_PER_GPU_HOUR)
+    ]
+    assert f"/workloads/{books.pool.slug}/wl-3/" in page.content.decode()
+
+
+def test_from_a_workload_to_its_event_and_its_batch(books: Books, finance: Client) -> None:
+    workload = finance.get(f"/workloads/{books.pool.slug}/wl-1/")
+    (event,) = re.findall(r'href="(/events/\d+/acme-holds-2/)"', workload.content.decode())
+    page = finance.get(event)
+    assert f'href="/ingest/batches/{books.batch.pk}/"' in page.content.decode()
+    assert '{"id":"acme-holds-2"}' in finance.get(f"/ingest/batches/{books.batch.pk}/").context["raw"]
+
+
+def test_every_line_of_every_statement_leads_somewhere(finance: Client) -> None:
+    for line in StatementLine.objects.select_related("statement__tenant__holder"):
+        path = f"/months/{line.statement.period_id}/statements/{line.statement.tenant.slug}/"
+        assert finance.get(f"{path}lines/{line.position}/").status_code == 200
+    assert finance.get(f"/months/{MONTH}/statements/acme/lines/99/").status_code == 404
+
+
+def test_a_preemption_reads_like_a_story(books: Books, finance: Client, people: dict[str, User]) -> None:
+    path = f"/preemptions/{books.record.pk}/"
+    story = finance.get(path).context["story"]
+    assert story == (
+        "acme reclaimed 4 GPUs from gamma's wl-3 at 2026-10-01 04:00:00; "
+        "it waited 3\u202fh, lost 8.00 GPU-hours of work and redid 640.5 GPU-seconds; "
+        "no other pool could have given 4 GPUs of the same model."
+    )
+    sources = {event["event_id"] for event in finance.get(path).context["events"]}
+    assert "report-1" in sources and len(sources) == 2
+    gamma = client_of(people["viewer-of-gamma"]).get(path)
+    assert gamma.context["story"].startswith("Alpha customer reclaimed 4 GPUs from gamma's wl-3")
+    assert gamma.context["events"] == []
+    acme = client_of(people["viewer-of-acme"]).get(path)
+    assert acme.context["story"].startswith("acme reclaimed 4 GPUs from another tenant at")
+
+
+def test_the_cluster_now_is_the_newest_level_of_each_subject(books: Books, finance: Client) -> None:
+    late = hour(11)
+    book(books.pool, LevelKind.CAPACITY, "", late, 24_000)
+    occupancy(books.pool, "wl-9", identity("beta"), late, 16_000)
+    occupancy(books.pool, "wl-9", identity("beta"), late, 5_000, attempt=2)
+    book(books.pool, LevelKind.PENDING, "queue", late, 20_000, identity=identity("acme"))
+    book(
+        books.pool,
+        LevelKind.RESERVATION,
+        "r-9",
+        late,
+        7_000,
+        identity=identity("acme"),
+        ends_at=hour(12),
+    )
+    (pool,) = finance.get("/cluster/").context["pools"]
+    assert (pool.capacity_milli, pool.held_milli, pool.reserved_milli) == (24_000, 5_000, 0)
+    assert (pool.pending_milli, pool.free_milli, pool.is_short) == (20_000, 19_000, True)
+    assert [(one.name, one.held_milli, one.pending_milli) for one in pool.holders] == [
+        ("acme", 0, 20_000),
+        ("beta", 5_000, 0),
+    ]
+
+
+def test_search_finds_what_one_may_see(books: Books, finance: Client, people: dict[str, User]) -> None:
+    found = finance.get("/search/", {"q": "wl-3"}).context["found"]
+    assert [row["workload"] for row in found.workloads] == ["wl-3"]
+    assert [record.preemption for record in found.preemptions] == ["wl-3/4"]
+    assert [t.slug for t in finance.get("/search/", {"q": "Gam"}).context["found"].tenants] == ["gamma"]
+    gamma = client_of(people["viewer-of-gamma"])
+    assert [row["workload"] for row in gamma.get("/search/", {"q": "wl-"}).context["found"].workloads] == [
+        "wl-3"
+    ]
+
+
+def test_instants_are_shown_in_the_chosen_zone(books: Books, finance: Client) -> None:
+    Ledger.objects.update(billing_time_zone="Asia/Shanghai")
+    path = f"/preemptions/{books.record.pk}/"
+    assert "2026-10-01 12:00:00" in finance.get(path).context["story"]
+    finance.post("/preferences/", {"zone": "utc", "next": path})
+    page = finance.get(path)
+    assert "2026-10-01 04:00:00" in page.context["story"]
+    assert 'title="2026-10-01 04:00:00 UTC"' in page.content.decode()
+
+
+def test_preferences_stay_and_lead_back(people: dict[str, User], finance: Client) -> None:
+    response = finance.post("/preferences/", {"language": "zh-hans", "theme": "dark", "next": "/months/"})
+    assert (response.status_code, response.headers["Location"]) == (302, "/months/")
+    page = finance.get("/months/").content.decode()
+    assert 'lang="zh-hans" data-theme="dark"' in page
+    assert "2026年10月" in page
+    people["finance"].refresh_from_db()
+    assert people["finance"].language == "zh-hans"
+    for bad in ("https://elsewhere.example/", "//elsewhere.example/", "javascript:alert(1)"):
+        assert finance.post("/preferences/", {"next": bad}).headers["Location"] == "/"
+
+
+def test_sign_in_leads_each_role_to_its_page(people: dict[str, User]) -> None:
+    expected = {
+        "finance": "/months/",
+        "auditor": "/months/",
+        "platform": "/cluster/",
+        "viewer-of-acme": f"/months/{NEXT_MONTH}/statements/acme/",
+        "nobody": "/",
+    }
+    for name, path in expected.items():
+        client = Client()
+        response = client.post("/login/", {"username": name, "password": PASSWORD}, follow=True)
+        assert (response.status_code, response.request["PATH_INFO"]) == (200, path)
+    assert Client().post("/login/", {"username": "finance", "password": "wrong"}).context["form"].errors
+    assert finance_signs_out(people["finance"]) == 302
+
+
+def finance_signs_out(user: User) -> int:
+    client = client_of(user)
+    assert client.get("/logout/").status_code == 405
+    client.post("/logout/")
+    return client.get("/months/").status_code
+
+
+def test_a_page_costs_the_same_with_more_tenants(books: Books, finance: Client) -> None:
+    paths = [
+        "/months/",
+        f"/months/{MONTH}/",
+        f"/months/{MONTH}/preemptions/",
+        f"/months/{MONTH}/statements/gamma/",
+        "/cluster/",
+        "/ingest/",
+        "/search/?q=t",
+    ]
+    before = {path: queries_of(finance, path) for path in paths}
+    for number, tenant in enumerate(make_tenants(*[f"tenant-{n}" for n in range(12)])):
+        occupancy(books.pool, f"w{number}", identity(tenant.slug), hour(number % 9), 100)
+        occupancy(books.pool, f"w{number}", identity(tenant.slug), hour(10), 0)
+    compute_month(Month.parse(MONTH), horizon=hour(HOURS_OF_OCTOBER))
+    assert Statement.objects.filter(period=MONTH).count() == 16
+    assert {path: queries_of(finance, path) for path in paths} == before
+    assert max(before.values()) <= 32
+
+
+def queries_of(client: Client, path: str) -> int:
+    client.get(path)  # what is remembered between requests is remembered now
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
+        assert client.get(path).status_code == 200
+    return len(captured)
