@@ -109,7 +109,7 @@ def _interval(series: list[Series]) -> Iterator[Finding]:
     ]
     if not gaps:
         return
-    seconds = statistics.median(gaps)
+    seconds = round(statistics.median(gaps), 1)
     detail = f"{seconds:g} s"
     if seconds > SLOW_SCRAPE_SECONDS:
         detail += f": scrape at least every {SLOW_SCRAPE_SECONDS} s, instants are known to one scrape"

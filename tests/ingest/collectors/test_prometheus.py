@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -201,12 +202,12 @@ def test_check_source_names_what_is_switched_off(
     assert "Prometheus 2." in said or "Prometheus 3." in said
     assert "MISSING  vllm:num_preemptions_total: no samples" in said
     assert "ok       vllm:prompt_tokens_total: 1 series would be read" in said
-    assert "ok       scrape interval: 1 s" in said.replace("1.00", "1")
+    assert re.search(r"^ok       scrape interval: [0-9.]+ s$", said, re.MULTILINE)
 
 
 def _wait_for_samples(url: str) -> None:
     api = PrometheusApi(CollectTable("it", {"url": url}))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         now_ms = time.time_ns() // 1_000_000
         series = api.samples('{__name__="vllm:prompt_tokens_total"}', now_ms - MINUTE, now_ms)
