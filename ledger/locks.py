@@ -16,6 +16,9 @@ class Lock(enum.IntEnum):
     COMPUTE = 1  # one computation or close of the books at a time
     MASTERS = 2  # changes of masters and terms
     PARTITIONS = 3  # creating or dropping request partitions
+    CORRECTIONS = (
+        5  # shared by bookings of requests, exclusive to bookings of corrections: neither misses the other
+    )
     BOOKING_SEQUENCE = 4  # the last statement of a booking: its place in commit order
 
 

@@ -181,6 +181,7 @@ def plain_seconds_us(value: Any) -> int:
 
 
 REQUEST = "ledger.request.v1"
+REQUEST_TYPES = frozenset({REQUEST, "ledger.usage.v1"})
 
 
 class RequestReader:

@@ -23,7 +23,7 @@ from psycopg import Cursor, errors
 
 from ingest.core.fact_rows import instant_text
 from ingest.core.parse import ParsedEvent, Rejected, parse_line, parse_lines, rejected_rest
-from ingest.core.request_lines import RequestReader, Row, row_of
+from ingest.core.request_lines import REQUEST_TYPES, RequestReader, Row, row_of
 from ingest.core.unpack import Broken, Limits, Lines, cut, unpack
 from ingest.models import Batch, BatchState
 from ingest.services.event_booking import EventBooking
@@ -33,8 +33,10 @@ from ingest.services.quarantine import keep_rejected
 from ingest.services.raw_cursor import raw_cursor
 from ingest.services.request_booking import RequestBooking, rejected_row
 from ingest.sql import batches as sql
+from ingest.sql import events as event_sql
+from ingest.sql import requests as request_sql
 from ledger.core.periods import to_ms
-from ledger.locks import Lock, acquire
+from ledger.locks import NAMESPACE, Lock, acquire
 from ledger.models import Booking, Ledger, Source
 
 BLOCK_EVENTS = 8_000
@@ -42,7 +44,6 @@ BLOCKS_AHEAD = 2
 BODY_PIECE_BYTES = 4 * 1024 * 1024
 ATTEMPTS = 8
 MAX_FAILURES = 5
-REQUEST_TYPES = frozenset({"ledger.request.v1", "ledger.usage.v1"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +248,8 @@ class BookingDesk:
         self._allowed = _allowed_sources(batch)
         names = Names(cursor)
         self._requests = RequestBooking(cursor, names, booking_id, _requests_kept_from())
-        self._events = EventBooking(cursor, names, booking_id)
+        self._events = EventBooking(cursor, names, booking_id, self._requests)
+        self._booking_id = booking_id
         self._rejected = 0
         self._conflicts = 0
         for stage in ("stage_request_key", "stage_hour", "stage_event", "stage_verdict"):
@@ -269,7 +271,9 @@ class BookingDesk:
 
     def finish(self) -> Receipt:
         """The set-based end of a booking; everything here takes its locks in a fixed order."""
+        self._share_corrections()
         self._events.finish(self._batch_id)
+        self._apply_corrections()
         self._requests.finish()
         latest = dict(self._requests.latest_ms)
         for source, instant_ms in self._events.latest_ms.items():
@@ -285,6 +289,29 @@ class BookingDesk:
         conflict = self._conflicts + self._events.conflict
         received = booked + duplicate + conflict + self._rejected
         return Receipt(self._batch_id, received, booked, duplicate, conflict, self._rejected)
+
+    def _share_corrections(self) -> None:
+        """A correction and its request booked at the same time must not miss each other in the roll-up."""
+        statement = (
+            event_sql.HOLD_CORRECTIONS if self._events.has_corrections else event_sql.SHARE_CORRECTIONS
+        )
+        self._cursor.execute(statement, {"namespace": NAMESPACE, "lock": int(Lock.CORRECTIONS)})
+
+    def _apply_corrections(self) -> None:
+        """Take out of roll-ups and subjects what is void by now."""
+        if not self._cursor.execute(event_sql.ANY_CORRECTION).fetchone():
+            return
+        booking = {"booking": self._booking_id}
+        self._cursor.execute(event_sql.VOID_STAGE)
+        self._cursor.execute(event_sql.FIND_VOID, booking)
+        has_new = self._events.has_corrections
+        days = self._requests.days
+        if has_new:
+            days = [day for (day,) in self._cursor.execute(request_sql.ALL_DAYS).fetchall()]
+            self._cursor.execute(event_sql.DIRTY_VOID)
+        if days:
+            self._requests.withdraw(days, earlier=has_new)
+        self._cursor.execute(event_sql.WATCH_VOID_SUBJECTS, booking)
 
 
 def _allowed_sources(batch: Batch) -> frozenset[str] | None:

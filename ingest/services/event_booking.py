@@ -12,18 +12,27 @@ from ingest.core.binary_rows import Rows
 from ingest.core.fact_rows import TYPE_CODES, fact_row, names_of
 from ingest.core.fields import Refusal
 from ingest.core.parse import ParsedEvent, Rejected, event_body
+from ingest.core.request_lines import REQUEST_TYPES, Row, row_of
 from ingest.services.names import Names
-from ingest.services.request_booking import CONFLICT, copy_rows
+from ingest.services.request_booking import CONFLICT, RequestBooking, copy_rows
 from ingest.sql import events as sql
+
+CORRECTION = "ledger.correction.v1"
+_Staged = tuple[
+    ParsedEvent, dict[str, Any], int
+]  # with its row, and 1 for a replacement behind its correction
 
 
 class EventBooking:
     """Collects events block by block; `finish` books them all."""
 
-    def __init__(self, cursor: Cursor[Any], names: Names, booking_id: int) -> None:
+    def __init__(self, cursor: Cursor[Any], names: Names, booking_id: int, requests: RequestBooking) -> None:
         self._cursor = cursor
         self._names = names
         self._booking_id = booking_id
+        self._requests = requests
+        self._replaced_requests: list[Row] = []
+        self._corrections = 0
         self._staged = 0
         self.booked = 0
         self.duplicate = 0
@@ -33,28 +42,51 @@ class EventBooking:
 
     def add(self, events: list[ParsedEvent]) -> list[Rejected]:
         """Stage a block; returns what of it is refused for naming what does not exist."""
-        names = self._names
-        named = [names_of(event) for event in events]
-        names.learn_sources({event.source for event in events})
-        names.learn_identities({who for holders, _ in named for who in holders})
-        names.learn_models({model for _, model in named if model is not None})
-        staged: list[tuple[ParsedEvent, dict[str, Any]]] = []
+        replacements = [event.replacement for event in events if event.replacement is not None]
+        self._learn(events + replacements)
+        staged: list[_Staged] = []
         refused: list[Rejected] = []
         for event in events:
             try:
-                staged.append((event, fact_row(event, names)))
+                staged += self._staged_rows(event)
             except Refusal as refusal:
                 refused.append(event.rejected(refusal.reason, refusal.detail))
         if staged:
             self._stage(staged)
         return refused
 
-    def _stage(self, staged: list[tuple[ParsedEvent, dict[str, Any]]]) -> None:
-        events = [event for event, _ in staged]
+    def _learn(self, events: list[ParsedEvent]) -> None:
+        names = self._names
+        named = [names_of(event) for event in events]
+        names.learn_sources({event.source for event in events})
+        names.learn_identities({who for holders, _ in named for who in holders})
+        names.learn_models({model for _, model in named if model is not None})
+
+    def _staged_rows(self, event: ParsedEvent) -> list[_Staged]:
+        """The event, and behind a correction its replacement; raises `Refusal` for both together."""
+        rows: list[_Staged] = [(event, fact_row(event, self._names), 0)]
+        replacement = event.replacement
+        if replacement is None:
+            return rows
+        parameters = {"uri": replacement.source, "id": replacement.id, "hash": replacement.digest}
+        taken = self._cursor.execute(sql.OTHER_CONTENT, parameters).fetchone()
+        if taken and taken[0]:
+            raise Refusal("conflict", "the replacement's key was booked before with other content")
+        if replacement.type in REQUEST_TYPES:
+            row = row_of(replacement)
+            if problem := self._requests.missing_master(row):
+                raise Refusal(*problem)
+            self._replaced_requests.append(row)
+        else:
+            rows.append((replacement, fact_row(replacement, self._names), 1))
+        return rows
+
+    def _stage(self, staged: list[_Staged]) -> None:
+        events = [event for event, _, _ in staged]
         rows, count = Rows(), len(events)
         rows.number("n", "integer", np.arange(self._staged, self._staged + count))
         rows.number("line", "integer", np.array([event.line for event in events], np.int64))
-        rows.number("part", "smallint", np.zeros(count, np.int64))
+        rows.number("part", "smallint", np.array([part for _, _, part in staged], np.int64))
         rows.number(
             "source_id", "bigint", np.array([self._names.sources[event.source] for event in events], np.int64)
         )
@@ -63,25 +95,39 @@ class EventBooking:
         rows.text("content_hash", [event.digest for event in events])
         rows.text("event_id", [event.id.encode() for event in events])
         rows.text("body", [event_body(event) for event in events], prefix=b"\x01")
-        rows.text("fact", [msgspec.json.encode(fact) for _, fact in staged], prefix=b"\x01")
+        rows.text("fact", [msgspec.json.encode(fact) for _, fact, _ in staged], prefix=b"\x01")
         rows.text("raw", [event.raw for event in events])
         copy_rows(self._cursor, "stage_event", rows)
         self._staged += count
+        self._corrections += sum(event.type == CORRECTION for event in events)
         for event in events:
             source = self._names.sources[event.source]
             self.latest_ms[source] = max(event.time_ms, self.latest_ms.get(source, event.time_ms))
+
+    def _add_replaced_requests(self) -> None:
+        """Requests that corrections brought along; those of refused corrections stay out."""
+        holding = {line for (line,) in self._cursor.execute(sql.HOLDING_CORRECTIONS).fetchall()}
+        rows = [row for row in self._replaced_requests if row[0] in holding]
+        if rows:
+            self._requests.add_replacements(rows)
+
+    @property
+    def has_corrections(self) -> bool:
+        return bool(self._corrections)
 
     def finish(self, batch_id: int) -> None:
         """Register what is new, unfold it, quarantine conflicts, mark as dirty what it changes."""
         if not self._staged:
             return
-        cursor, parameters = self._cursor, {"booking": self._booking_id}
+        cursor = self._cursor
         cursor.execute("ANALYZE stage_event")
-        cursor.execute(sql.REGISTER, parameters)
-        cursor.execute(sql.JUDGE, parameters)
+        for part in (0, 1):
+            cursor.execute(sql.REGISTER, {"booking": self._booking_id, "part": part})
+            cursor.execute(sql.JUDGE, {"booking": self._booking_id, "part": part})
         cursor.execute("ANALYZE stage_verdict")
         for statement in sql.UNFOLD:
             cursor.execute(statement)
+        self._add_replaced_requests()
         counts = cursor.execute(sql.COUNT).fetchone()
         assert counts is not None
         self.booked, self.duplicate, self.conflict = counts

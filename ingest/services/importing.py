@@ -20,6 +20,9 @@ BATCH_BYTES = 24 * 1024 * 1024
 # A file has no limit on its events or its size; each of its batches keeps those of one.
 _FILE_LIMITS = replace(Limits(), unpacked_bytes=2**63, events=2**63)
 
+# A whole Kubernetes list can be one line.
+_LONGEST_NATIVE_LINE = 512 * 1024 * 1024
+
 
 @dataclass(slots=True)
 class Part:
@@ -53,6 +56,25 @@ def parts_of(chunks: Iterable[bytes], encoding: str, content_type: str = "") -> 
     except Broken as broken:
         part.add(refused_line(rejected_rest(last + 1, broken)))
     if any(part.raw):
+        yield part
+
+
+def native_lines(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """The lines of a file in a native format, for its adapter; raises `Broken` where it cannot be unpacked."""
+    limits = replace(_FILE_LIMITS, event_bytes=_LONGEST_NATIVE_LINE)
+    for group in cut(unpack(chunks, encoding, limits.unpacked_bytes), NDJSON, limits):
+        yield from group.raw
+
+
+def parts_of_lines(lines: Iterable[bytes]) -> Iterator[Part]:
+    """Canonical events, one per line, cut into parts."""
+    part = Part(1)
+    for raw in lines:
+        part.add(raw)
+        if part.is_full:
+            yield part
+            part = Part(part.first_line + len(part.raw))
+    if part.raw:
         yield part
 
 

@@ -71,6 +71,25 @@ class RequestBooking:
             self._looks_up = True
         return refused
 
+    def missing_master(self, row: Row) -> tuple[str, str] | None:
+        """(reason, detail) if the row names a pool, service or tenant that does not exist."""
+        return self._problem(*(row[6][place] for place in (_POOL, _SERVICE, _TENANT)))
+
+    def add_replacements(self, rows: list[Row]) -> None:
+        """Book what corrections brought along; it belongs to their lines and is not counted beside them."""
+        booked, duplicate = self.booked, self.duplicate
+        self._looks_up = True
+        self.add(rows)
+        self.booked, self.duplicate = booked, duplicate
+
+    @property
+    def days(self) -> list[date]:
+        return [_EPOCH + timedelta(days=day) for day in sorted(self._days)]
+
+    def withdraw(self, days: list[date], *, earlier: bool) -> None:
+        """Take void requests of those days out of the roll-up: this booking's, and earlier ones that it voids."""
+        self._cursor.execute(sql.WITHDRAW, {"booking": self._booking_id, "days": days, "earlier": earlier})
+
     def finish(self) -> None:
         """Move the hourly roll-up and mark the hours dirty. Last, because it waits for bookings of the same hours."""
         self._cursor.execute(sql.MERGE_HOURS)

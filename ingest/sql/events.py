@@ -13,12 +13,16 @@ CREATE TEMP TABLE IF NOT EXISTS stage_verdict (
 """
 
 # The first of each key is registered, unless somebody was earlier (event_key). Sorted, so that two bookings with the
-# same events queue up and never deadlock.
+# same events queue up and never deadlock. Part 1 holds the replacements that corrections (part 0) bring along: they
+# count only with their correction.
 REGISTER = """
 INSERT INTO ledger_event (source_id, event_id, type, occurred_at, content_hash, booking_id, line, body)
 SELECT DISTINCT ON (source_id, event_id)
        source_id, event_id, type, occurred_at, content_hash, %(booking)s, line, body
-FROM stage_event
+FROM stage_event stage
+WHERE part = %(part)s AND (part = 0 OR EXISTS (
+    SELECT 1 FROM stage_verdict verdict
+    WHERE verdict.line = stage.line AND verdict.part = 0 AND (verdict.is_new OR verdict.is_same)))
 ORDER BY source_id, event_id, n
 ON CONFLICT (source_id, event_id) DO NOTHING
 """
@@ -26,16 +30,21 @@ ON CONFLICT (source_id, event_id) DO NOTHING
 # What became of every staged event; a new statement, so that it sees what others committed meanwhile.
 JUDGE = """
 INSERT INTO stage_verdict (n, line, part, type, event_pk, is_new, is_same, fact)
-SELECT stage.n, stage.line, stage.part, stage.type, event.id,
-       event.booking_id = %(booking)s AND stage.n = stage.first_n,
-       event.content_hash = stage.content_hash,
-       CASE WHEN event.booking_id = %(booking)s AND stage.n = stage.first_n THEN stage.fact END
-FROM (SELECT *, min(n) OVER (PARTITION BY source_id, event_id) AS first_n FROM stage_event) stage
-CROSS JOIN LATERAL (
-    SELECT id, booking_id, content_hash FROM ledger_event e
-    WHERE e.source_id = stage.source_id AND e.event_id = stage.event_id
-    LIMIT 1
-) event
+SELECT n, line, part, type, event_pk, is_new, is_same, CASE WHEN is_new THEN fact END
+FROM (
+    SELECT stage.*, event.id AS event_pk, event.content_hash = stage.content_hash AS is_same,
+           event.booking_id = %(booking)s AND stage.n = stage.first_n AND event.content_hash = stage.content_hash
+           AND NOT EXISTS (SELECT 1 FROM stage_verdict earlier WHERE earlier.event_pk = event.id) AS is_new
+    FROM (
+        SELECT *, min(n) OVER (PARTITION BY source_id, event_id) AS first_n
+        FROM stage_event WHERE part = %(part)s
+    ) stage
+    CROSS JOIN LATERAL (
+        SELECT id, booking_id, content_hash FROM ledger_event e
+        WHERE e.source_id = stage.source_id AND e.event_id = stage.event_id
+        LIMIT 1
+    ) event
+) judged
 """
 
 COUNT = """
@@ -228,4 +237,89 @@ SELECT pool_id, unnest(range_agg(span)) FROM (
         ON report.cluster = resume.cluster AND report.preemption = resume.preemption
     WHERE verdict.is_new AND verdict.type = 6
 ) touched GROUP BY pool_id
+"""
+
+# --- corrections --------------------------------------------------------------------------------------------
+
+SHARE_CORRECTIONS = "SELECT pg_advisory_xact_lock_shared(%(namespace)s, %(lock)s)"
+HOLD_CORRECTIONS = "SELECT pg_advisory_xact_lock(%(namespace)s, %(lock)s)"
+
+ANY_CORRECTION = "SELECT 1 FROM ledger_correction LIMIT 1"
+
+# Whether a replacement's key is taken by something else (event_key).
+OTHER_CONTENT = """
+SELECT EXISTS (
+    SELECT 1 FROM ledger_event event JOIN ledger_source source ON source.id = event.source_id
+    WHERE source.uri = %(uri)s AND event.event_id = %(id)s AND event.content_hash <> %(hash)s
+)
+"""
+
+# Lines of this booking's corrections that hold, whose replacements count.
+HOLDING_CORRECTIONS = "SELECT line FROM stage_verdict WHERE type = 11 AND part = 0 AND (is_new OR is_same)"
+
+# Keys that do not count: superseded ones, and replacements whose correction lost against a greater one. `before`
+# leaves this booking's corrections out. Corrections are few (correction_target).
+_VOID = """
+    SELECT source.uri, event.event_id AS id, c.supersedes_source, c.supersedes_event_id,
+           c.replacement_source, c.replacement_event_id, event.booking_id,
+           row_number() OVER (PARTITION BY c.supersedes_source, c.supersedes_event_id
+                              ORDER BY c.corrected_at DESC, source.uri DESC, event.event_id DESC) AS place
+    FROM ledger_correction c
+    JOIN ledger_event event ON event.id = c.event_id
+    JOIN ledger_source source ON source.id = event.source_id
+"""
+VOID_STAGE = """
+CREATE TEMP TABLE IF NOT EXISTS stage_void (
+    source_id bigint NOT NULL, event_id text COLLATE "C" NOT NULL, was_void boolean NOT NULL
+) ON COMMIT DELETE ROWS;
+DELETE FROM stage_void;
+"""
+FIND_VOID = f"""
+WITH corrections AS ({_VOID}), before AS ({_VOID} WHERE event.booking_id <> %(booking)s), void AS (
+    SELECT supersedes_source AS uri, supersedes_event_id AS id FROM corrections
+    UNION
+    SELECT replacement_source, replacement_event_id FROM corrections WHERE place > 1 AND replacement_source IS NOT NULL
+), was AS (
+    SELECT supersedes_source AS uri, supersedes_event_id AS id FROM before
+    UNION
+    SELECT replacement_source, replacement_event_id FROM before WHERE place > 1 AND replacement_source IS NOT NULL
+)
+INSERT INTO stage_void (source_id, event_id, was_void)
+SELECT source.id, void.id, was.id IS NOT NULL
+FROM void
+JOIN ledger_source source ON source.uri = void.uri
+LEFT JOIN was ON was.uri = void.uri AND was.id = void.id
+"""
+
+# What voids a level dirties what the level held, and its subject has to be looked at from now on.
+DIRTY_VOID = """
+WITH void AS (
+    SELECT event.id FROM stage_void JOIN ledger_event event USING (source_id, event_id)
+    WHERE NOT stage_void.was_void
+)
+INSERT INTO ledger_dirtyspan (pool_id, span)
+SELECT pool_id, unnest(range_agg(span)) FROM (
+    SELECT level.pool_id, tstzrange(level.starts_at, NULL) AS span
+    FROM void JOIN ledger_level level ON level.event_id = void.id
+    UNION ALL
+    SELECT pool_id, tstzrange(least(admitted_at, decided_at), NULL)
+    FROM void JOIN ledger_preemptionreport report ON report.event_id = void.id
+    UNION ALL
+    SELECT report.pool_id, tstzrange(least(report.decided_at, resume.resumed_at), NULL)
+    FROM void JOIN ledger_resumereport resume ON resume.event_id = void.id
+    JOIN ledger_preemptionreport report
+        ON report.cluster = resume.cluster AND report.preemption = resume.preemption
+) touched GROUP BY pool_id
+"""
+WATCH_VOID_SUBJECTS = """
+UPDATE ledger_subject subject SET last_milli_gpus = greatest(subject.last_milli_gpus, 1)
+WHERE subject.id IN (
+    SELECT s.id FROM stage_void
+    JOIN ledger_event event USING (source_id, event_id)
+    JOIN ledger_level level ON level.event_id = event.id
+    JOIN ledger_subject s ON s.pool_id = level.pool_id AND s.kind = level.kind AND s.subject = level.subject
+        AND s.attempt = level.attempt
+    WHERE NOT stage_void.was_void OR event.booking_id = %(booking)s
+    ORDER BY s.id FOR UPDATE OF s
+)
 """

@@ -53,6 +53,39 @@ CROSS JOIN LATERAL (
 ) booked
 """
 
+ALL_DAYS = """
+SELECT to_date(right(child.relname, 8), 'YYYYMMDD') FROM pg_inherits
+JOIN pg_class child ON child.oid = inhrelid WHERE inhparent = 'ledger_request'::regclass
+"""
+
+# Takes requests that no longer count out of the roll-up again: those that this booking brought although they are void,
+# and earlier ones that it voids. The arithmetic is that of core.request_rows; a test holds the two together.
+WITHDRAW = """
+WITH gone AS (
+    SELECT r.* FROM stage_void
+    JOIN ledger_request r ON r.day = ANY(%(days)s) AND r.source_id = stage_void.source_id
+        AND r.event_id = stage_void.event_id
+    WHERE r.booking_id = %(booking)s OR (%(earlier)s AND NOT stage_void.was_void)
+)
+INSERT INTO stage_hour
+SELECT pool_id, date_trunc('hour', CASE WHEN type = 8 THEN starts_at ELSE ends_at END, 'UTC'), identity_id, service_id,
+       model_id, service_class, outcome, -requests, -coalesce(input_tokens, 0),
+       CASE WHEN input_tokens IS NULL THEN -greatest(requests, 1) ELSE 0 END, -coalesce(cached_input_tokens, 0),
+       CASE WHEN cached_input_tokens IS NULL THEN -greatest(requests, 1) ELSE 0 END,
+       -coalesce(cache_write_tokens, 0), -coalesce(output_tokens, 0),
+       CASE WHEN output_tokens IS NULL THEN -greatest(requests, 1) ELSE 0 END, -coalesce(reasoning_tokens, 0),
+       -coalesce(gpu_us, 0), CASE WHEN gpu_us IS NULL THEN -greatest(requests, 1) ELSE 0 END,
+       CASE WHEN type = 8 THEN -coalesce(concurrency_us, 0) ELSE 0 END,
+       -coalesce(preemptions, 0), -coalesce(recomputed_tokens, 0), -coalesce(recompute_gpu_us, 0)
+FROM gone
+UNION ALL
+SELECT pool_id, hour, identity_id, service_id, model_id, service_class, outcome, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+       -(extract(epoch FROM least(ends_at, hour + interval '1 hour') - greatest(starts_at, hour)) * 1000000)::bigint,
+       0, 0, 0
+FROM gone, generate_series(date_trunc('hour', starts_at, 'UTC'), ends_at, interval '1 hour') AS hour
+WHERE type = 7
+"""
+
 # The roll-up moves with its rows. In order of the key usage_hour_key, so that bookings queue up and never deadlock.
 MERGE_HOURS = """
 INSERT INTO ledger_usagehour AS kept (

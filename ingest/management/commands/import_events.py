@@ -12,8 +12,9 @@ from django.core.management.base import CommandParser
 
 from ingest.models import QuarantinedEvent
 from ingest.services.booking import Receipt
-from ingest.services.importing import import_parts, parts_of
-from ledger.management.base import LedgerCommand
+from ingest.services.importing import import_parts, native_lines, parts_of, parts_of_lines
+from ingest.services.native import UnknownSource, canonical_lines
+from ledger.management.base import BadInput, LedgerCommand
 from ledger.management.progress import Progress
 
 CHUNK_BYTES = 1024 * 1024
@@ -24,22 +25,28 @@ COUNTS = ("received", "booked", "duplicate", "conflict", "quarantined")
 class Command(LedgerCommand):
     help = (
         "Import events: CloudEvents as one object, an array, or one per line; .gz and .zst are unpacked. "
-        "Safe to interrupt and to run again."
+        "Safe to interrupt and to run again. With --source the files are in that source's native format."
     )
     example = "manage.py import_events events.ndjson.gz    |    zcat big.gz | manage.py import_events -"
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("files", nargs="+", metavar="FILE", help="a file, or - for standard input")
+        parser.add_argument(
+            "--source", metavar="NAME", help="a configured source, whose adapter reads the files"
+        )
         parser.add_argument("--dry-run", action="store_true", help="read and judge everything, keep nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
         totals: Counter[str] = Counter()
         reasons: Counter[str] = Counter()
-        for name in options["files"]:
-            for receipt in self.receipts(name, options):
-                totals.update({count: getattr(receipt, count) for count in COUNTS})
-                if receipt.quarantined or receipt.conflict:
-                    reasons.update(_reasons(receipt))
+        try:
+            for name in options["files"]:
+                for receipt in self.receipts(name, options):
+                    totals.update({count: getattr(receipt, count) for count in COUNTS})
+                    if receipt.quarantined or receipt.conflict:
+                        reasons.update(_reasons(receipt))
+        except UnknownSource as error:
+            raise BadInput(str(error)) from None
         if options["verbosity"]:
             self.stdout.write(", ".join(f"{count} {totals[count]}" for count in COUNTS))
             for reason, count in sorted(reasons.items()):
@@ -55,7 +62,14 @@ class Command(LedgerCommand):
                 else Progress(self.stderr, label, size, "bytes") as shown
             ):
                 chunks = _chunks(stream, shown)
-                parts = parts_of(chunks, ENCODINGS.get(Path(name).suffix.lower(), ""))
+                encoding = ENCODINGS.get(Path(name).suffix.lower(), "")
+                if options["source"]:
+                    lines = canonical_lines(
+                        options["source"], native_lines(chunks, encoding), options["dry_run"]
+                    )
+                    parts = parts_of_lines(lines)
+                else:
+                    parts = parts_of(chunks, encoding)
                 yield from import_parts(parts, name, dry_run=options["dry_run"])
 
 

@@ -1,0 +1,59 @@
+"""Native records through a source's adapter, as lines of canonical events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from ingest.collectors.configured import source_config
+from ingest.collectors.contract import NotConfigured
+from ingest.collectors.inbox import keep_notices
+from ingest.core.adapters import load
+from ingest.core.adapters.base import Notice, Refused, SourceConfig
+from ingest.core.parse import Rejected, refused_line, rejected_rest
+from ingest.core.unpack import Broken
+from ledger.models import Source
+
+
+class UnknownSource(ValueError):
+    """The message names what is wrong, for a person."""
+
+
+def canonical_lines(name: str, native: Iterable[bytes], dry_run: bool = False) -> Iterator[bytes]:
+    """Read a whole native input with the adapter of source `name`. What it refuses becomes a line of its own.
+
+    Raises:
+        UnknownSource: no such source, or nothing says how to read it.
+    """
+    config = _configured(name)
+    notices: list[Notice] = []
+    try:
+        for outcome in load(config.adapter).adapt(native, config, None):
+            if isinstance(outcome, Notice):
+                notices.append(outcome)
+            elif isinstance(outcome, Refused):
+                yield refused_line(
+                    Rejected(
+                        outcome.position, outcome.reason, outcome.detail, outcome.record, source=config.uri
+                    )
+                )
+            else:
+                yield msgspec.json.encode(outcome)
+    except Broken as broken:
+        yield refused_line(rejected_rest(1, broken))
+    if notices and not dry_run:
+        keep_notices(config, notices, 0)
+
+
+def _configured(name: str) -> SourceConfig:
+    source = Source.objects.filter(name=name).first()
+    if source is None:
+        known = ", ".join(
+            Source.objects.filter(name__isnull=False).order_by("name").values_list("name", flat=True)
+        )
+        raise BadInput(f"no source is called {name!r}; configured: {known or 'none'}")
+    try:
+        return source_config(source)
+    except NotConfigured as error:
+        raise UnknownSource(str(error)) from None
