@@ -7,9 +7,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
-from ingest.core.demo import DemoMonth
+from ingest.core.demo import DemoMonth, DemoSize, generate
+from ledger.core.periods import Month
 
 Event = dict[str, Any]
 Subject = tuple[str, str, int]  # pool, id, attempt
@@ -69,6 +71,17 @@ def read(month: DemoMonth) -> Books:
         elif event["type"] == "ledger.reservation.v1":
             books.reservations.append(event)
     return books
+
+
+@cache
+def october() -> DemoMonth:
+    """The month of the default size, with fewer requests; generated once per test process."""
+    return generate(Month(2026, 10), "Asia/Shanghai", DemoSize(requests=1500), seed=1)
+
+
+@cache
+def october_books() -> Books:
+    return read(october())
 
 
 @dataclass

@@ -3,54 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
 
-from ingest.core.demo import DemoMonth, DemoSize, generate
 from ingest.core.demo.calendar import Calendar
 from ledger.core.periods import Month
 from ledger.core.units import MS_PER_HOUR, MS_PER_MINUTE
-from tests.core.demo_books import Books, Event, holder_of, instants, milli, ms, read
+from tests.core.demo_books import Event, holder_of, instants, milli, ms, october, october_books
 
 OCTOBER = Calendar(Month(2026, 10), "Asia/Shanghai")
 
 
-@cache
-def month() -> DemoMonth:
-    return generate(OCTOBER.month, OCTOBER.zone, DemoSize(requests=3000), seed=1)
-
-
-@cache
-def books() -> Books:
-    return read(month())
-
-
 def preemptions() -> list[Event]:
     """One report of each preemption of GPUs: the scheduler's."""
-    return [e for e in books().of("preemption") if "released_at" in e["data"] and e["data"]["gpus"] != 0]
+    return [
+        e for e in october_books().of("preemption") if "released_at" in e["data"] and e["data"]["gpus"] != 0
+    ]
 
 
 def held_by(holder: str, pool: str, at_ms: int) -> int:
     return sum(
-        books().level(subject, at_ms)
-        for subject, name in books().holders.items()
+        october_books().level(subject, at_ms)
+        for subject, name in october_books().holders.items()
         if name == holder and subject[0] == pool
     )
 
 
 def test_it_looks_like_a_cluster() -> None:
-    events = books().events
+    events = october_books().events
     kinds = Counter(event["type"].split(".")[1] for event in events)
     assert 8_000 < kinds["occupancy"] + kinds["pending"] + kinds["capacity"] + kinds["reservation"] < 25_000
     assert 200 < len(preemptions()) < 900
-    assert len({pool.gpu_model for pool in month().company.pools}) == 4
-    assert len({pool.cluster for pool in month().company.pools}) == 2
-    assert len(month().company.tenants) == 12
+    assert len({pool.gpu_model for pool in october().company.pools}) == 4
+    assert len({pool.cluster for pool in october().company.pools}) == 2
+    assert len(october().company.tenants) == 12
     # Fractions of a GPU are held, too.
-    assert any(milli(e["data"]["gpus"]) % 1000 for e in books().of("occupancy"))
+    assert any(milli(e["data"]["gpus"]) % 1000 for e in october_books().of("occupancy"))
 
 
 def test_every_cause_source_and_disposition_occurs() -> None:
-    told = [event["data"] for event in books().of("preemption")]
+    told = [event["data"] for event in october_books().of("preemption")]
     causes = Counter(data["cause"] for data in told)
     assert set(causes) == {
         "reclaim_own_reservation", "priority", "fair_share", "kv_cache_pressure", "capacity_lost", "maintenance",
@@ -80,7 +70,7 @@ def test_ads_ranking_reserves_what_it_leaves_idle_at_night_and_takes_back_in_the
 
 
 def test_the_launch_preempts_others_in_beijing_while_shanghai_has_the_same_gpus_idle() -> None:
-    day = month().launch_day
+    day = october().launch_day
     assert OCTOBER.local(OCTOBER.at(day, 12)).weekday() == 2
     surges: dict[str, list[Event]] = {}
     for event in preemptions():
@@ -93,13 +83,13 @@ def test_the_launch_preempts_others_in_beijing_while_shanghai_has_the_same_gpus_
     for event in hit:
         at_ms = ms(event["time"])
         assert OCTOBER.at(day, 10) <= at_ms < OCTOBER.at(day, 10) + 40 * MS_PER_MINUTE
-        elsewhere = [state for state in instants(books(), "sh-h100") if state.at_ms < at_ms][-1]
+        elsewhere = [state for state in instants(october_books(), "sh-h100") if state.at_ms < at_ms][-1]
         assert elsewhere.capacity - elsewhere.occupied >= milli(event["data"]["gpus"])
-    started = {subject[1] for subject in books().occupancy}
+    started = {subject[1] for subject in october_books().occupancy}
     # The third was called off before it ran; its victims had been told to go already.
     assert sorted(name in started for name in surges) == [False, True, True]
     # Some of the work that was sent away waited for hours.
-    resumed = {e["data"]["preemption"]: ms(e["time"]) for e in books().of("resume")}
+    resumed = {e["data"]["preemption"]: ms(e["time"]) for e in october_books().of("resume")}
     waits = [
         resumed[e["data"]["preemption"]] - ms(e["time"]) for e in hit if e["data"]["preemption"] in resumed
     ]
@@ -107,21 +97,21 @@ def test_the_launch_preempts_others_in_beijing_while_shanghai_has_the_same_gpus_
 
 
 def test_the_launch_meets_a_full_gateway_and_full_caches() -> None:
-    day, crowd = month().launch_day, Counter[bool]()
-    for event in books().of("rejection"):
+    day, crowd = october().launch_day, Counter[bool]()
+    for event in october_books().of("rejection"):
         at_ms = ms(event["time"])
         crowd[OCTOBER.at(day, 10) <= at_ms < OCTOBER.at(day, 15)] += event["data"]["count"]
     assert crowd[True] > 5 * crowd[False]
-    pressed = [e for e in books().of("preemption") if e["data"]["cause"] == "kv_cache_pressure"]
+    pressed = [e for e in october_books().of("preemption") if e["data"]["cause"] == "kv_cache_pressure"]
     assert pressed
-    requests = {e["data"]["request"] for e in books().of("request") if e["data"].get("preemptions")}
+    requests = {e["data"]["request"] for e in october_books().of("request") if e["data"].get("preemptions")}
     assert {e["data"]["victim"]["request"] for e in pressed} == requests
 
 
 def test_the_launch_was_rehearsed_the_night_before() -> None:
-    tried = [e for e in books().of("occupancy") if e["data"].get("purpose") == "load_test"]
+    tried = [e for e in october_books().of("occupancy") if e["data"].get("purpose") == "load_test"]
     assert [e["data"]["gpus"] for e in tried] == [8, 0]
-    assert OCTOBER.local(ms(tried[0]["time"])).day == month().launch_day - 1
+    assert OCTOBER.local(ms(tried[0]["time"])).day == october().launch_day - 1
 
 
 def test_tenants_come_go_and_grow() -> None:
@@ -134,10 +124,10 @@ def test_tenants_come_go_and_grow() -> None:
         held_by("mobile", "sh-h20", OCTOBER.at(10, 20)) > 0 == held_by("mobile", "sh-h20", OCTOBER.at(25, 20))
     )
     changes = Counter(
-        (e["data"]["reservation"].split("/")[1], e["data"]["gpus"]) for e in books().reservations
+        (e["data"]["reservation"].split("/")[1], e["data"]["gpus"]) for e in october_books().reservations
     )
     assert {("vision", 40), ("vision", 56), ("mobile", 16), ("mobile", 0), ("robotics", 40)} <= set(changes)
-    fixed = {e["data"]["tenant"] for e in books().reservations if not e["data"]["lendable"]}
+    fixed = {e["data"]["tenant"] for e in october_books().reservations if not e["data"]["lendable"]}
     assert fixed == {"gov-cloud"}
 
 
@@ -148,7 +138,7 @@ def test_a_namespace_that_nobody_mapped_holds_a_few_gpus_for_some_days() -> None
 
 
 def test_capacity_is_lost_maintained_and_extended() -> None:
-    reasons = Counter(event["data"]["reason"] for event in books().of("capacity"))
+    reasons = Counter(event["data"]["reason"] for event in october_books().of("capacity"))
     assert reasons["node_down"] >= 5
     assert reasons["maintenance"] == reasons["maintenance_done"] == reasons["expansion"] == 1
     maintained = [e for e in preemptions() if e["data"]["cause"] == "maintenance"]
@@ -159,7 +149,7 @@ def test_capacity_is_lost_maintained_and_extended() -> None:
 def test_work_resumes_in_the_same_and_in_the_other_cluster() -> None:
     lost_in = {event["data"]["preemption"]: event["data"]["pool"] for event in preemptions()}
     moves = Counter()
-    for event in books().of("resume"):
+    for event in october_books().of("resume"):
         if event["data"]["preemption"] in lost_in:
             before, after = lost_in[event["data"]["preemption"]], event["data"]["pool"]
             moves["same" if before == after else "same cluster" if before[:2] == after[:2] else "other"] += 1
@@ -168,7 +158,7 @@ def test_work_resumes_in_the_same_and_in_the_other_cluster() -> None:
 
 def test_the_two_quota_layers_disagree_about_code() -> None:
     used: dict[str, list[float]] = {"cluster": [], "serving": []}
-    for event in books().of("quota"):
+    for event in october_books().of("quota"):
         data = event["data"]
         if data["tenant"] == "code" and data.get("pool", "bj-h200") == "bj-h200":
             used[data["layer"]].append(milli(data["used"]) / milli(data["limit"]))
