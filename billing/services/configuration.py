@@ -436,7 +436,10 @@ def _allow(
     application: Application, versions: models.QuerySet, valid_from: datetime, edits: bool, path: str
 ) -> None:
     """Refuse to change what already counted: terms of the past change only with a person's word for it."""
-    if application.retroactive or valid_from > application.now or not versions.exists():
+    if application.retroactive or valid_from > application.now:
+        return
+    # A first file may bring several versions of the past; only what stood before it is protected.
+    if not versions.filter(recorded_at__lt=application.now).exists():
         return
     problem = "has started and cannot be edited" if edits else "begins in the past of existing versions"
     raise ConfigurationError(f"{path}.valid_from", f"{problem}; give a later valid_from, or --retroactive")

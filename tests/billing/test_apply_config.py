@@ -102,6 +102,15 @@ def test_a_version_in_the_past_of_others_needs_retroactive_a_future_one_does_not
     assert Policy.objects.count() == 2
 
 
+def test_a_first_file_may_bring_several_versions_of_the_past() -> None:
+    later = datetime(2021, 1, 1, tzinfo=UTC)
+    cards = [*DOCUMENT["rate_card"], {"name": "2021", "valid_from": later}]
+    first = document(rate_card=cards, policy=[{"valid_from": PAST}, {"valid_from": later}])
+    apply_document(first)
+    assert (RateCard.objects.count(), Policy.objects.count()) == (2, 2)
+    assert apply_document(first) == []
+
+
 def test_prices_of_a_future_card_can_still_be_edited() -> None:
     future = datetime(2999, 1, 1, tzinfo=UTC)
     card = {"name": "next", "valid_from": future, "gpu_hour": [{"pool": "bj-h100", "on_demand": "3"}]}
