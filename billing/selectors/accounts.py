@@ -34,13 +34,12 @@ class Accounts:
 def accounts() -> Accounts:
     """Two queries."""
     names = {}
-    for account in Account.objects.select_related("tenant__holder", "pool"):
-        if account.tenant is not None:
-            names[account.pk] = tenant_account(account.tenant.slug)
-        elif account.pool is not None:
-            names[account.pk] = pool_account(account.pool.slug)
+    rows = Account.objects.values_list("pk", "kind", "tenant__holder__slug", "pool__slug")
+    for pk, kind, tenant, pool in rows:
+        if tenant is not None:
+            names[pk] = tenant_account(tenant)
         else:
-            names[account.pk] = _OF_KIND[AccountKind(account.kind)]
+            names[pk] = pool_account(pool) if pool is not None else _OF_KIND[AccountKind(kind)]
     services = Service.objects.select_related("holder", "owner__holder")
     owners = {
         service.slug: tenant_account(service.owner.slug) if service.owner else PLATFORM

@@ -69,7 +69,7 @@ def _compute(month: Month, pool: Pool | None, horizon: datetime | None, everythi
 
     rebuilt = rebuild_preemptions(span, horizon_ms, terms, books, everything=everything)
     computed = compute_allocation(month, pool, asked, everything=everything)
-    share_preemptions(rebuilt, terms, books, PreemptionPrices.load(ledger))
+    share_preemptions(rebuilt, terms, books, PreemptionPrices(ledger, terms.rating.prices))
     before = stored_lines(period, books)
     touched = _touched_pools(computed, everything=everything or not before)
     lines = rate_month(ledger, terms, span, books, touched) + adjustments_in(period, books)

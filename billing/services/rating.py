@@ -42,7 +42,7 @@ def rate_month(
         lines = rate_gpu_time(quantities, idle, lent_pairs(of_pools, span), terms.rating)
         lines += cost_difference_lines(costs, lines)
     lines += _token_lines(terms, span)
-    lines += preemption_lines(terms, span, accounts, PreemptionPrices.load(ledger))
+    lines += preemption_lines(terms, span, accounts, PreemptionPrices(ledger, terms.rating.prices))
     lines += credit_lines(span.start_ms)
     return sorted(lines, key=lambda line: (line.account, line.key))
 

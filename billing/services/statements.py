@@ -82,7 +82,12 @@ def draft_statements(
         if before is not None and before.state != StatementState.DRAFT:
             continue
         account = tenant_account(tenant.slug)
-        if only is not None and account not in only and before is not None and _still_says(before, month):
+        if (
+            only is not None
+            and account not in only
+            and before is not None
+            and _still_says(before, tenant, month)
+        ):
             continue
         printed = bill(of_account[account], minor_places(ledger.currency))
         statement = _draft(tenant, printed, month, now)
@@ -156,18 +161,18 @@ def _totals(slug: str, printed: Bill, month: _Month) -> dict[str, str]:
 
 
 def _drafts_before(period: Period) -> QuerySet[Statement]:
-    """The month's statements with what their content says of `_HEADING`, not the content itself."""
-    rows = Statement.objects.filter(period=period).select_related("tenant__holder").defer("content")
+    """The month's statements with their totals and what their content says of `_HEADING`, not the content itself."""
+    rows = Statement.objects.filter(period=period).only("tenant_id", "state", "sha256", "totals")
     return rows.annotate(**{f"said_{name}": KT(f"content__{name}") for name in _HEADING})
 
 
-def _still_says(draft: Statement, month: _Month) -> bool:
+def _still_says(draft: Statement, tenant: Tenant, month: _Month) -> bool:
     """Whether what the draft says beside its lines is still so."""
-    heading = _heading(draft.tenant, month)
+    heading = _heading(tenant, month)
     if any(getattr(draft, f"said_{name}") != _as_json_text(heading[name]) for name in _HEADING):
         return False
     said = {name: value for name, value in draft.totals.items() if name in _MEASURED}
-    return said == _measured(draft.tenant.slug, month)
+    return said == _measured(tenant.slug, month)
 
 
 def _as_json_text(value: str | bool) -> str:
