@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from billing.core.preemption import Measures
 from billing.core.preemption_merge import Key, Preemption
@@ -19,8 +20,8 @@ class Episode:
     """All preemptions decided for one preemptor workload, with gaps under 10 minutes.
 
     needed and taken in milli-GPU, overshoot = what was taken beyond the need; None where the preemptor never ran, so
-    that its need is unknown. unused_gpu_us: GPU time between release and the preemptor's next occupancy (up to the
-    horizon). hits: victim workload -> how often it was hit.
+    that its need is unknown. ran_gpu_us: what it ran on the GPUs it took, up to the horizon. unused_gpu_us: GPU time
+    between release and its next occupancy (up to the horizon). hits: victim workload -> how often it was hit.
     """
 
     cluster: str
@@ -33,6 +34,7 @@ class Episode:
     needed_milli_gpus: int | None
     unused_gpu_us: int
     ran: bool
+    ran_gpu_us: int
     hits: tuple[tuple[str, int], ...]
 
     @property
@@ -90,6 +92,7 @@ def _episode(
     hits = Counter(
         preemption.victim_workload or preemption.victim_request or "" for preemption in preemptions
     )
+    taken = sum(preemption.milli_gpus for preemption in preemptions)
     return Episode(
         cluster=name[0],
         preemptor_workload=name[1],
@@ -97,10 +100,11 @@ def _episode(
         starts_ms=starts_ms,
         ends_ms=ends_ms,
         preemptions=tuple(preemption.key for preemption in preemptions),
-        taken_milli_gpus=sum(preemption.milli_gpus for preemption in preemptions),
+        taken_milli_gpus=taken,
         needed_milli_gpus=_need(history, starts_ms, runs_ms) if ran else None,
         unused_gpu_us=unused,
         ran=ran,
+        ran_gpu_us=_ran_gpu_us(history, starts_ms, taken, horizon_ms) if ran else 0,
         hits=tuple(sorted(hits.items(), key=lambda hit: (-hit[1], hit[0]))),
     )
 
@@ -116,6 +120,17 @@ def _need(history: Sequence[Holding], from_ms: int, runs_ms: int | None) -> int 
     if runs_ms is None:
         return None
     return sum(max(holding.at(runs_ms) - holding.just_before(from_ms), 0) for holding in history)
+
+
+def _ran_gpu_us(history: Sequence[Holding], from_ms: int, taken_milli_gpus: int, horizon_ms: int) -> int:
+    """The integral of what it held beyond what it held when it began to take, at most what it took."""
+    base = sum(holding.just_before(from_ms) for holding in history)
+    changes = {at_ms for holding in history for at_ms, _ in holding.steps if from_ms < at_ms < horizon_ms}
+    total = 0
+    for starts_ms, ends_ms in pairwise([from_ms, *sorted(changes), horizon_ms]):
+        held = sum(holding.at(starts_ms) for holding in history)
+        total += min(max(held - base, 0), taken_milli_gpus) * max(ends_ms - starts_ms, 0)
+    return total
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,8 @@ def test_overshoot_and_unused_time() -> None:
         2000,
     )
     assert episode.unused_gpu_us == 4 * GPU_HOUR
+    # 6 of them for the hour and a half that is left.
+    assert episode.ran_gpu_us == 9 * GPU_HOUR
     assert episode.ran
     assert episode.hits == (("wl-g", 1), ("wl-h", 1))
 
@@ -60,9 +62,17 @@ def test_overshoot_and_unused_time() -> None:
 def test_a_preemptor_that_never_ran_wasted_everything_up_to_the_horizon() -> None:
     (episode,) = episodes([hit(1, 0), hit(2, 0)], {}, 2 * HOUR)
     assert not episode.ran
+    assert episode.ran_gpu_us == 0
     assert episode.overshoot_milli_gpus is None
     assert episode.unused_gpu_us == 16 * GPU_HOUR
     assert episode.hits == (("wl-g", 2),)
+
+
+def test_only_what_it_took_counts_as_run_on_it() -> None:
+    """It held 2 before and 9 after; of the 7 it gained 4 were taken, and it gives all back after an hour."""
+    held = {("bj", "wl-a"): [Holding("h100", 1, ((-HOUR, 2000), (0, 9000), (HOUR, 0)))]}
+    (episode,) = episodes([hit(1, 0)], held, 2 * HOUR)
+    assert (episode.ran_gpu_us, episode.unused_gpu_us, episode.overshoot_milli_gpus) == (4 * GPU_HOUR, 0, 0)
 
 
 def test_balance() -> None:

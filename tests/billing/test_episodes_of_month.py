@@ -1,0 +1,78 @@
+"""Episodes and the preemption balance of a month, from its records (domain.md section 6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from billing.core.episodes import Balance
+from billing.selectors.episodes import preempting
+from billing.services.months import compute_month
+from ledger.core.periods import Month, Span, to_ms
+from ledger.core.units import GPU_US_PER_GPU_HOUR
+from tests.billing.level_facts import (
+    MONTH,
+    capacity,
+    hour,
+    identity,
+    make_pool,
+    make_tenants,
+    occupancy,
+    reservation,
+)
+from tests.billing.preemption_facts import preemption
+
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+
+
+def test_two_victims_of_one_preemptor_are_one_episode() -> None:
+    """acme takes 4 + 4 from gamma at hour 2, starts 6 at hour 3 and runs them until the horizon at hour 10."""
+    pool = make_pool()
+    make_tenants("acme", "gamma")
+    acme, gamma = identity("acme"), identity("gamma")
+    capacity(pool, hour(0), 8_000)
+    reservation(pool, "acme", hour(0), 8_000)
+    for name in ("g-1", "g-2"):
+        occupancy(pool, name, gamma, hour(0), 4_000)
+        occupancy(pool, name, gamma, hour(2), 0)
+        preemption(
+            pool,
+            hour(2),
+            name,
+            gamma,
+            4_000,
+            preemptor_workload="a-1",
+            preemptor_identity=acme,
+            preemptor_source="structured",
+            disposition="stopped",
+        )
+    occupancy(pool, "a-1", acme, hour(3), 6_000)
+    compute_month(Month.parse(MONTH), horizon=hour(10))
+
+    month = preempting(Span(to_ms(hour(0)), to_ms(hour(10))))
+    (episode,) = month.episodes
+    assert (episode.preemptor, episode.preemptor_workload, len(episode.preemptions)) == ("acme", "a-1", 2)
+    assert (episode.taken_milli_gpus, episode.overshoot_milli_gpus) == (8_000, 2_000)
+    assert episode.unused_gpu_us == 8 * GPU_US_PER_GPU_HOUR
+    assert episode.hits == (("g-1", 1), ("g-2", 1))
+    hours = GPU_US_PER_GPU_HOUR
+    # 6 GPUs for 7 hours, and gamma's 8 borrowed for 2; two times 8 GPU-hours of gamma's work are lost.
+    assert month.balances == {
+        "bj-h100": Balance(
+            gained=(42 + 16) * hours,
+            lost=16 * hours,
+            recomputed=0,
+            drained=0,
+            unused=8 * hours,
+            undelivered=0,
+        )
+    }
+    assert month.balances["bj-h100"].net == 34 * hours
+
+
+def test_a_month_without_preemptions_has_an_empty_balance(db: None) -> None:
+    pool = make_pool()
+    capacity(pool, hour(0), 8_000)
+    compute_month(Month.parse(MONTH), horizon=hour(2))
+    month = preempting(Span(to_ms(hour(0)), to_ms(hour(2))))
+    assert month.episodes == []
+    assert month.balances == {"bj-h100": Balance(0, 0, 0, 0, 0, 0)}
