@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import Count, Q, Sum
 
 from billing.models import Allocation, BillingFinding, PoolSlot, Statement
 from billing.sql_pages import CAPACITY_BY_MONTH
@@ -55,7 +55,7 @@ class MonthRow:
 
 def month_rows(access: Access) -> list[MonthRow]:
     """Newest first. Five queries however many months and tenants there are."""
-    charged = {
+    charged: dict[str, Mapping[str, Any]] = {
         row["period"]: row
         for row in visible_to(Statement.objects.all(), access)
         .values("period", "currency")
@@ -139,7 +139,7 @@ def pool_months(period: Period) -> list[PoolMonth]:
     return [_pool_month(pools[row["pool"]], row) for row in sums]
 
 
-def _pool_month(pool: Pool, row: dict[str, Any]) -> PoolMonth:
+def _pool_month(pool: Pool, row: Mapping[str, Any]) -> PoolMonth:
     gpu_us = [int(row[name]) for name in PARTS_OF_CAPACITY]
     shares = percentages(gpu_us)
     return PoolMonth(
@@ -211,14 +211,15 @@ def _totals_of(period: Period, access: Access) -> dict[int, int]:
 
 def gpu_us_by_tenant(period: Period, access: Access) -> dict[int | None, dict[str, int]]:
     """Tenant id (None: the platform and suspense) -> category -> gpu_us of the month. One query."""
-    rows: QuerySet[Allocation, dict[str, Any]] = (
+    rows = (
         visible_to(Allocation.objects.all(), access)
         .filter(starts_at__gte=period.starts_at, starts_at__lt=period.ends_at)
         .values("account__tenant")
         .annotate(**{name: Sum(f"{name}_gpu_us") for name in HOLDER_CATEGORIES})
         .order_by()
     )
-    return {row["account__tenant"]: {name: int(row[name]) for name in HOLDER_CATEGORIES} for row in rows}
+    found: Iterable[Mapping[str, Any]] = rows
+    return {row["account__tenant"]: {name: int(row[name]) for name in HOLDER_CATEGORIES} for row in found}
 
 
 @dataclass(frozen=True)
@@ -248,7 +249,8 @@ def exceptions_of(period: Period) -> list[ExceptionGroup]:
         .order_by()
     )
     groups = []
-    for row in [*computed, *of_facts]:
+    rows: list[Mapping[str, Any]] = [*computed, *of_facts]
+    for row in rows:
         what, remedy = exception_words(row["code"])
         groups.append(
             ExceptionGroup(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,7 +126,7 @@ def month_preemptions(period: Period, access: Access, names: Names) -> MonthPree
     )
 
 
-def _cause_row(row: dict[str, Any]) -> CauseRow:
+def _cause_row(row: Mapping[str, Any]) -> CauseRow:
     return CauseRow(
         row["cause"],
         row["count"],

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from django.http import Http404
 from django.urls import reverse
@@ -84,7 +83,7 @@ class EventsView(LedgerView):
     """The door for events, and what was booked under a key."""
 
     parameters = frozenset({"source", "id"})
-    allows: ClassVar[Callable[[Access], bool]] = staticmethod(_may_use_events)
+    allows = staticmethod(_may_use_events)
 
     @extend_schema(
         operation_id="events_create",
@@ -152,7 +151,7 @@ class BatchesView(ListView):
     """What came in, the newest first. A sender's token sees its own."""
 
     parameters = frozenset({"state"})
-    allows: ClassVar[Callable[[Access], bool]] = staticmethod(_may_use_events)
+    allows = staticmethod(_may_use_events)
 
     @extend_schema(
         operation_id="batches_list",
@@ -174,7 +173,7 @@ class BatchesView(ListView):
 class BatchView(LedgerView):
     """The receipt of one batch."""
 
-    allows: ClassVar[Callable[[Access], bool]] = staticmethod(_may_use_events)
+    allows = staticmethod(_may_use_events)
 
     @extend_schema(operation_id="batches_retrieve", responses=BatchDetail)
     def get(self, request: Request, batch_id: int) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,7 @@ def intake() -> Intake:
     )
 
 
-def open_quarantine() -> Sequence[dict[str, Any]]:
+def open_quarantine() -> Sequence[Mapping[str, Any]]:
     """What waits for a person, by reason and source, the most first."""
     return list(
         QuarantinedEvent.objects.filter(resolved_at__isnull=True)

@@ -36,7 +36,7 @@ class Page(View):
     """One page. `allows` says for whom it exists; for everybody else it is the 404 of a page that does not."""
 
     template: ClassVar[str]
-    allows: ClassVar[Rule] = staticmethod(anyone_with_a_role)
+    allows: ClassVar[staticmethod[[Access], bool]] = staticmethod(anyone_with_a_role)
     http_method_names = ["get", "head", "options"]
     access: Access
 
@@ -52,7 +52,7 @@ class Page(View):
     def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         return self.answer(request, self.context(**kwargs))
 
-    def context(self, **kwargs: Any) -> dict[str, Any]:
+    def context(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         raise NotImplementedError
 
     def answer(self, request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
