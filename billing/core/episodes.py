@@ -85,8 +85,9 @@ def _episode(
     starts_ms, ends_ms = preemptions[0].decided_at_ms, preemptions[-1].decided_at_ms
     runs_ms = _next_run_ms(history, starts_ms)
     ran = runs_ms is not None and runs_ms < horizon_ms
+    used_from_ms = runs_ms if runs_ms is not None and ran else horizon_ms
     unused = sum(
-        preemption.milli_gpus * max((runs_ms if ran and runs_ms else horizon_ms) - measures.released_at_ms, 0)
+        preemption.milli_gpus * max(used_from_ms - measures.released_at_ms, 0)
         for preemption, measures in group
     )
     hits = Counter(
