@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from celery import shared_task
+from django.db import transaction
 from django.utils import timezone
 
+from billing.services.adjustments import adjust_closed_months, months_with_unposted_credits
+from billing.services.closing import run_close, unfinished_closes
 from billing.services.months import MonthClosed, compute_month, is_up_to_date, months_to_compute
 from ledger.core.periods import Month
+from ledger.locks import Lock, try_acquire
 
 BEAT_SCHEDULE = {
     "billing-recompute-open-months": {"task": "billing.recompute_open_months", "schedule": 60.0},
+    "billing-go-on-closing": {"task": "billing.go_on_closing", "schedule": 60.0},
 }
 
 
@@ -24,8 +29,30 @@ def compute_one_month(month: str) -> None:
 
 @shared_task(name="billing.recompute_open_months")
 def recompute_open_months() -> None:
-    """Move the horizon and follow late facts, month by month in order; each month is its own transaction."""
+    """Move the horizon and follow late facts, month by month in order; each month is its own transaction.
+
+    What late facts changed about closed months comes first: it is posted in an open one.
+    """
     now = timezone.now()
+    adjust_closed_months(now)
+    credited = months_with_unposted_credits()
     for month in months_to_compute(now):
-        if not is_up_to_date(month, now):
+        if str(month) in credited or not is_up_to_date(month, now):
             compute_one_month(str(month))
+
+
+@shared_task(name="billing.close_month")
+def close_month(run_id: int) -> None:
+    """Go through a close's steps; delivered twice, each step is still done once."""
+    run_close(run_id)
+
+
+@shared_task(name="billing.go_on_closing")
+def go_on_closing() -> None:
+    """Take over closes whose worker is gone. While one is at work it holds the lock of the books: then leave it."""
+    with transaction.atomic():
+        if not try_acquire(Lock.COMPUTE):
+            return
+        runs = unfinished_closes()
+    for run_id in runs:
+        run_close(run_id)

@@ -30,6 +30,8 @@ TENANT_PATHS: dict[str, tuple[str, ...]] = {
     ),
     "billing.LendingDay": ("lender_id", "borrower_id"),
     "billing.Contract": ("tenant_id",),
+    "billing.Dispute": ("statement__tenant_id",),
+    "billing.Credit": ("tenant_id",),
 }
 
 

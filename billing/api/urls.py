@@ -2,7 +2,15 @@
 
 from django.urls import URLPattern, URLResolver, path
 
-from billing.api import allocations, masters, preemptions, statements, tokens
+from billing.api import (
+    allocations,
+    disputes,
+    masters,
+    periods,
+    preemptions,
+    statements,
+    tokens,
+)
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("allocations/", allocations.AllocationsView.as_view(), name="api-allocations"),
@@ -34,6 +42,32 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("pools/", masters.PoolsView.as_view(), name="api-pools"),
     path("services/", masters.ServicesView.as_view(), name="api-services"),
     path("periods/", masters.PeriodsView.as_view(), name="api-periods"),
+    path("periods/<str:month>/review/", periods.ReviewView.as_view(), name="api-period-review"),
+    path("periods/<str:month>/checklist/", periods.ChecklistView.as_view(), name="api-period-checklist"),
+    path("periods/<str:month>/close/", periods.CloseView.as_view(), name="api-period-close"),
+    path(
+        "statements/<uuid:statement_id>/approve/",
+        periods.StatementApproveView.as_view(),
+        name="api-statement-approve",
+    ),
+    path(
+        "statements/<uuid:statement_id>/disputes/",
+        disputes.StatementDisputesView.as_view(),
+        name="api-statement-disputes",
+    ),
+    path("disputes/", disputes.DisputesView.as_view(), name="api-disputes"),
+    path(
+        "disputes/<uuid:dispute_id>/resolve/",
+        disputes.DisputeResolveView.as_view(),
+        name="api-dispute-resolve",
+    ),
+    path("adjustments/", disputes.AdjustmentsView.as_view(), name="api-adjustments"),
+    path("approvals/", periods.ApprovalsView.as_view(), name="api-approvals"),
+    path(
+        "approvals/<uuid:approval_id>/decide/",
+        periods.ApprovalDecideView.as_view(),
+        name="api-approval-decide",
+    ),
     path("rate-cards/", masters.RateCardsView.as_view(), name="api-rate-cards"),
     path("policies/", masters.PoliciesView.as_view(), name="api-policies"),
     path("calibrations/", masters.CalibrationsView.as_view(), name="api-calibrations"),

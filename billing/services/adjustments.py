@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.db import transaction
 from django.utils import timezone
 
 from billing.models import Credit
@@ -12,14 +11,16 @@ from billing.selectors.accounts import accounts
 from billing.selectors.adjustments import credit_line
 from billing.selectors.terms import month_terms
 from billing.services.allocation import compute_allocation
+from billing.services.months import compute_month
 from billing.services.periods import earliest_not_closed
 from billing.services.posting import post_month
 from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_shares import share_preemptions
 from billing.services.preemptions import rebuild_preemptions
 from billing.services.rating import rate_month
+from billing.services.snapshot import in_snapshot
 from ledger.core.periods import Month, Span, to_ms
-from ledger.locks import Lock, acquire
+from ledger.locks import Lock
 from ledger.models import DirtySpan, Period, PeriodState, Transfer
 from ledger.services.masters import ensure_books
 
@@ -27,28 +28,31 @@ from ledger.services.masters import ensure_books
 _ROUNDS = 3
 
 
-@transaction.atomic
 def adjust_closed_months(now: datetime | None = None) -> int:
     """Post what later facts, rates and credits changed about closed months; returns how many transfers that took.
 
-    Closed statements stay what they are. Doing it twice posts nothing. The open month shows the change once it is
-    computed.
+    Closed statements stay what they are; the open month shows the change at once. Doing it twice posts nothing.
     """
-    acquire(Lock.COMPUTE)
+    instant = now or timezone.now()
+    return in_snapshot(Lock.COMPUTE, lambda: _adjust_what_changed(instant))
+
+
+def _adjust_what_changed(now: datetime) -> int:
     posted = 0
     for _ in range(_ROUNDS):
         changed = closed_months_that_changed()
         if not changed:
             break
-        posted_in = earliest_not_closed(now or timezone.now())
-        posted += sum(_adjust(period, posted_in) for period in changed)
+        posted += sum(_adjust(period, earliest_not_closed(now)) for period in changed)
+    if posted:
+        compute_month(Month.parse(earliest_not_closed(now).month), horizon=now)
     return posted
 
 
 def closed_months_that_changed() -> list[Period]:
     """Closed months with facts that are not computed, or credits that are not posted; in order."""
     closed = Period.objects.filter(state=PeriodState.CLOSED).order_by("month")
-    credited = _months_with_unposted_credits()
+    credited = months_with_unposted_credits()
     return [period for period in closed if period.month in credited or _is_dirty(period)]
 
 
@@ -56,8 +60,9 @@ def _is_dirty(period: Period) -> bool:
     return DirtySpan.objects.filter(span__overlap=(period.starts_at, period.ends_at)).exists()
 
 
-def _months_with_unposted_credits() -> set[str]:
-    credits = Credit.objects.filter(concerns__state=PeriodState.CLOSED).select_related("tenant__holder")
+def months_with_unposted_credits() -> set[str]:
+    """Months, open or closed, with credits that were granted since they were computed."""
+    credits = Credit.objects.select_related("tenant__holder")
     month_of = {}
     for credit in credits:
         line = credit_line(credit)
@@ -73,5 +78,5 @@ def _adjust(period: Period, posted_in: Period) -> int:
     terms, books = month_terms(month, ledger.billing_time_zone), accounts()
     rebuilt = rebuild_preemptions(span, span.end_ms, terms, books)
     compute_allocation(month, horizon=period.ends_at, closed_too=True)
-    share_preemptions(rebuilt, terms, books, PreemptionPrices.load(ledger))
+    share_preemptions(rebuilt, terms, books, PreemptionPrices(ledger, terms.rating.prices))
     return post_month(period, rate_month(ledger, terms, span, books), books, posted_in=posted_in)

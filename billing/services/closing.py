@@ -23,6 +23,7 @@ from billing.services.adjustments import adjust_closed_months
 from billing.services.announcements import announce_close
 from billing.services.months import compute_month
 from billing.services.periods import PeriodError, ensure_period
+from billing.services.snapshot import in_snapshot
 from ledger.core.periods import Month
 from ledger.locks import Lock, acquire
 from ledger.models import Booking, Period, PeriodState
@@ -89,20 +90,30 @@ def _note_start(run_id: int, name: str) -> None:
 
 def _do_step(run_id: int, name: str, now: datetime) -> bool:
     """One step, once; False: the run is over."""
+    in_one_transaction = _alone if name == "issue" else in_snapshot
     try:
-        with transaction.atomic():
-            acquire(Lock.COMPUTE)
-            run = CloseRun.objects.select_for_update().select_related("period").get(pk=run_id)
-            if run.state != RunState.RUNNING:
-                return False
-            if _step_of(run, name)["state"] != "done":
-                _end_step(run, name, "done", STEPS[name](run, now))
-                if name == LAST_STEP:
-                    _end_run(run, RunState.DONE, f"{run.period_id} is closed")
-                run.save()
+        return in_one_transaction(Lock.COMPUTE, lambda: _once(run_id, name, now))
     except Blocked as reason:
         _note_blocked(run_id, name, str(reason))
         return False
+
+
+def _alone(lock: Lock, work: Callable[[], bool]) -> bool:
+    """Without a snapshot: `issue` lets nobody commit facts, and must see all that were committed until then."""
+    with transaction.atomic():
+        acquire(lock)
+        return work()
+
+
+def _once(run_id: int, name: str, now: datetime) -> bool:
+    run = CloseRun.objects.select_for_update(of=("self",)).select_related("period").get(pk=run_id)
+    if run.state != RunState.RUNNING:
+        return False
+    if _step_of(run, name)["state"] != "done":
+        _end_step(run, name, "done", STEPS[name](run, now))
+        if name == LAST_STEP:
+            _end_run(run, RunState.DONE, f"{run.period_id} is closed")
+        run.save()
     return True
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.db import transaction
 from django.utils import timezone
 
 from billing.core.checklist import months_out_of_order
 from billing.services.months import compute_month, months_to_compute
+from billing.services.snapshot import in_snapshot
 from ledger.core.periods import Month, to_datetime
-from ledger.locks import Lock, acquire
+from ledger.locks import Lock
 from ledger.models import Period, PeriodState
 from ledger.services.audit import Actor, record
 from ledger.services.masters import ensure_books
@@ -50,15 +50,17 @@ def earliest_not_closed(now: datetime) -> Period:
     return ensure_period(months[0])
 
 
-@transaction.atomic
 def open_review(month: Month, by: Actor, *, now: datetime | None = None) -> Period:
     """From open to review: compute the month to its end and show its drafts. In review already: nothing happens.
 
     Raises:
         PeriodError: `closed`; `not_over` while the month runs; `out_of_order` while an earlier month is open.
     """
-    acquire(Lock.COMPUTE)
-    now = now or timezone.now()
+    instant = now or timezone.now()
+    return in_snapshot(Lock.COMPUTE, lambda: _open_review(month, by, instant))
+
+
+def _open_review(month: Month, by: Actor, now: datetime) -> Period:
     period = Period.objects.select_for_update().get(pk=ensure_period(month).pk)
     if period.state == PeriodState.REVIEW:
         return period

@@ -25,7 +25,7 @@ class LedgerView(APIView):
     """An endpoint. `parameters` names the query parameters it takes; any other is a 400 that names it."""
 
     parameters: ClassVar[frozenset[str]] = frozenset()
-    allows: ClassVar[Callable[[Access], bool]] = staticmethod(lambda access: access.sees_anything)
+    allows: ClassVar[staticmethod[[Access], bool]] = staticmethod(lambda access: access.sees_anything)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)

@@ -28,6 +28,7 @@ from billing.services.months import MonthClosed, compute_month
 from billing.services.periods import PeriodError, open_review
 from ingest.models import Batch, BatchState, QuarantinedEvent
 from ledger.models import AuditEntry, FactFinding, Period, PeriodState, Pool, Source, Transfer
+from ledger.services.masters import mark_pools_dirty
 from tests.billing.closed_months import (
     ANNA,
     BO,
@@ -131,6 +132,10 @@ def blocking(pool: Pool) -> dict[str, Callable[[], object]]:
             batch=booked, line=1, occurred_at=hour(1), reason="unknown_pool", raw=b"{}"
         )
 
+    def unpriced() -> None:
+        GpuPrice.objects.filter(category="on_demand").delete()
+        mark_pools_dirty(None, hour(0))
+
     def stale() -> None:
         draft = Statement.objects.get(number="2026-10-beta")
         approve_statement(draft, draft.sha256, ANNA)
@@ -143,7 +148,7 @@ def blocking(pool: Pool) -> dict[str, Callable[[], object]]:
         "exceptions": lambda: FactFinding.objects.create(
             code="merge_conflict", pool=pool, occurred_at=hour(1), subject="p1"
         ),
-        "prices": lambda: GpuPrice.objects.filter(category="on_demand").delete(),
+        "prices": unpriced,
         "complete": lambda: Source.objects.create(uri="/never-heard-of"),
         "silence": lambda: Source.objects.update(
             complete_until=None, watermark_at=hour(800), silence_after_s=3600

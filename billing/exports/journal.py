@@ -1,0 +1,68 @@
+"""`journal.csv` and `journal.beancount` of a month, streamed."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from datetime import date, timedelta
+from zoneinfo import ZoneInfo
+
+from billing.core.journal import COLUMNS, Entry, beancount_lines, csv_row
+from billing.selectors.accounts import accounts
+from ledger.core.csv_cells import cell
+from ledger.models import Ledger, Period, Transfer, Unit
+
+FORMATS = ("csv", "beancount")
+_CHUNK = 2000
+
+
+def journal(period: Period, form: str) -> Iterator[bytes]:
+    """The transfers posted in a month, in order of key, unit and time; the same bytes each time for a closed month."""
+    pieces = _csv(period) if form == "csv" else _beancount(period)
+    return (piece.encode() for piece in pieces)
+
+
+def _entries(period: Period) -> Iterator[Entry]:
+    names = accounts().names
+    rows = Transfer.objects.filter(posted_in=period).order_by("target_key", "unit", "recorded_at", "id")
+    for row in rows.iterator(chunk_size=_CHUNK):
+        yield Entry(
+            id=str(row.pk),
+            posted_in=row.posted_in_id,
+            concerns=row.concerns_id,
+            debit=names[row.debit_id],
+            credit=names[row.credit_id],
+            quantity=row.quantity,
+            unit=str(Unit(row.unit).label),
+            reason=row.reason,
+            key=row.target_key,
+            recorded_at=row.recorded_at.isoformat(),
+        )
+
+
+def _days(period: Period) -> tuple[date, date]:
+    """The first and last local day of the month; transfers are of its last."""
+    zone = ZoneInfo(Ledger.objects.get(id=1).billing_time_zone)
+    last = period.ends_at.astimezone(zone) - timedelta(milliseconds=1)
+    return period.starts_at.astimezone(zone).date(), last.date()
+
+
+def _csv(period: Period) -> Iterator[str]:
+    currency, (_, last) = Ledger.objects.get(id=1).currency, _days(period)
+    yield _csv_line(COLUMNS)
+    for entry in _entries(period):
+        yield _csv_line(csv_row(entry, last, currency))
+
+
+def _csv_line(values: tuple[str, ...]) -> str:
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\r\n").writerow([cell(value) for value in values])
+    return buffer.getvalue()
+
+
+def _beancount(period: Period) -> Iterator[str]:
+    currency, (first, last) = Ledger.objects.get(id=1).currency, _days(period)
+    known = sorted(accounts().ids)
+    for line in beancount_lines(_entries(period), known, first, last, currency):
+        yield line + "\n"

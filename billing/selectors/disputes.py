@@ -1,0 +1,20 @@
+"""Reads of disputes, for the tenant they are of, finance and auditors; nobody else's business."""
+
+from __future__ import annotations
+
+from django.db.models import Prefetch, QuerySet
+
+from billing.models import Dispute, DisputeEvent
+from ledger.access import Access
+from ledger.models import Role
+from ledger.querysets import visible_to
+
+
+def disputes_for(access: Access) -> QuerySet[Dispute]:
+    """Disputes the asker may see with their history, newest first."""
+    rows = Dispute.objects.select_related("statement__tenant__holder", "statement__period")
+    rows = rows.defer("statement__content")
+    rows = rows.prefetch_related(Prefetch("events", DisputeEvent.objects.order_by("pk")))
+    if access.roles & {Role.FINANCE, Role.AUDITOR} or not access.sees_all_tenants:
+        return visible_to(rows, access).order_by("-opened_at", "pk")
+    return rows.none()

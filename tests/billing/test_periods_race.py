@@ -1,0 +1,124 @@
+"""Several workers at the books at once: first that they collide without the lock, then that they do not with it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from billing.models import CloseRun, RunState, Statement, StatementState
+from billing.services import allocation, closing, months, snapshot
+from billing.services.closing import run_close, start_close
+from billing.services.credits import request_credit
+from billing.services.months import MonthClosed, compute_month
+from billing.services.periods import open_review
+from ledger.core.units import MICRO_PER_UNIT
+from ledger.models import AuditEntry, Ledger, Period, Pool, Tenant
+from tests.billing.closed_months import ANNA, NOVEMBER_5, OCTOBER, closable_ledger, findings, hold
+from tests.billing.level_facts import hour
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgres]
+
+PATIENCE_S = 2.0
+
+
+@pytest.fixture
+def in_review() -> Pool:
+    """October in review, with a credit that is granted and not posted yet."""
+    pool = closable_ledger()
+    open_review(OCTOBER, ANNA, now=NOVEMBER_5)
+    Ledger.objects.update(options={"approvals": False})
+    beta, october = Tenant.objects.get(holder__slug="beta"), Period.objects.get(month="2026-10")
+    assert request_credit(beta, october, 5 * MICRO_PER_UNIT, "for the outage", ANNA) is None
+    return pool
+
+
+def at_once(*jobs: Callable[[], Any]) -> list[Exception]:
+    """Run the jobs in threads of their own connection; returns what they raised."""
+    errors: list[Exception] = []
+
+    def run(job: Callable[[], Any]) -> None:
+        try:
+            job()
+        except Exception as error:
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not any(thread.is_alive() for thread in threads)
+    return errors
+
+
+def beat_and_close_meet(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+    """Beat has posted the credit and not committed when a close comes by; each waits a while for the other."""
+    posted, closed = threading.Event(), threading.Event()
+    real, run = months.draft_statements, start_close(OCTOBER, ANNA)
+
+    def slowly(*args: Any, **kwargs: Any) -> int:
+        if not posted.is_set():
+            posted.set()
+            closed.wait(PATIENCE_S)
+        return real(*args, **kwargs)
+
+    def close_october() -> None:
+        assert posted.wait(PATIENCE_S * 10)
+        run_close(run.pk, now=NOVEMBER_5)
+        closed.set()
+
+    monkeypatch.setattr(months, "draft_statements", slowly)
+    return at_once(lambda: compute_month(OCTOBER, horizon=hour(31 * 24)), close_october)
+
+
+def test_without_the_lock_a_computation_and_a_close_collide(
+    in_review: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (snapshot, closing, allocation):
+        monkeypatch.setattr(module, "acquire", lambda lock: None)
+    monkeypatch.setattr(snapshot, "try_acquire", lambda lock: True)
+    monkeypatch.setattr(snapshot, "_TRIES", 1)  # a collision is an error, not one more try
+    assert beat_and_close_meet(monkeypatch) != []
+
+
+def test_with_the_lock_a_computation_and_a_close_take_turns(
+    in_review: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert beat_and_close_meet(monkeypatch) == []
+    assert CloseRun.objects.get().state == RunState.DONE
+    assert Statement.objects.get(number="2026-10-beta").total_minor == 11_500
+    assert findings() == []
+
+
+def test_two_closes_at_once_and_facts_meanwhile_make_one_set_of_statements(in_review: Pool) -> None:
+    run = start_close(OCTOBER, ANNA)
+
+    def facts_arrive() -> None:
+        for number in range(5):
+            hold(in_review, f"late-{number}", "beta", 20 + number, 21 + number, 1_000)
+
+    def beat() -> None:
+        try:
+            compute_month(OCTOBER, horizon=hour(31 * 24))
+        except MonthClosed:
+            return
+
+    def close_october() -> None:
+        run_close(run.pk, now=NOVEMBER_5)
+
+    assert at_once(close_october, close_october, facts_arrive, beat) == []
+    closing.run_close(run.pk, now=NOVEMBER_5)
+    assert CloseRun.objects.get().state == RunState.DONE
+    assert Statement.objects.filter(state=StatementState.ISSUED).count() == 3
+    assert AuditEntry.objects.filter(action="close_month").count() == 1
+    # What came too late for the close is adjusted; either way beta pays for all five GPU-hours.
+    closing.adjust_closed_months(NOVEMBER_5)
+    totals = Statement.objects.filter(tenant__holder__slug="beta").values_list("total_minor", flat=True)
+    assert sum(totals) == 11_500 + 5 * 300
+    assert findings() == []
