@@ -13,7 +13,7 @@ from django.core.management.base import CommandParser
 from ingest.models import QuarantinedEvent
 from ingest.services.booking import Receipt
 from ingest.services.importing import import_parts, native_lines, parts_of, parts_of_lines
-from ingest.services.native import UnknownSource, canonical_lines
+from ingest.collectors.native import UnknownSource, canonical_lines
 from ledger.management.base import BadInput, LedgerCommand
 from ledger.management.progress import Progress
 

@@ -49,10 +49,8 @@ def canonical_lines(name: str, native: Iterable[bytes], dry_run: bool = False) -
 def _configured(name: str) -> SourceConfig:
     source = Source.objects.filter(name=name).first()
     if source is None:
-        known = ", ".join(
-            Source.objects.filter(name__isnull=False).order_by("name").values_list("name", flat=True)
-        )
-        raise BadInput(f"no source is called {name!r}; configured: {known or 'none'}")
+        known = ", ".join(sorted(str(one) for one in Source.objects.filter(name__isnull=False)))
+        raise UnknownSource(f"no source is called {name!r}; configured: {known or 'none'}")
     try:
         return source_config(source)
     except NotConfigured as error:
