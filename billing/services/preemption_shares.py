@@ -17,7 +17,7 @@ from billing.selectors.terms import MonthTerms
 from billing.services.allocation_facts import HolderIndex, holder_at, load_timeline
 from billing.services.preemption_facts import Victim, VoidedRequests, voided_requests
 from billing.services.preemption_prices import PreemptionPrices
-from billing.services.preemptions import taken_of
+from billing.services.preemption_records import taken_of
 from billing.sql_preemptions import SLOT_SHARES
 from ledger.core.periods import to_ms
 from ledger.models import HolderKind
