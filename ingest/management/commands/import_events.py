@@ -10,10 +10,10 @@ from typing import Any, BinaryIO
 
 from django.core.management.base import CommandParser
 
+from ingest.collectors.native import UnknownSource, canonical_lines
 from ingest.models import QuarantinedEvent
 from ingest.services.booking import Receipt
 from ingest.services.importing import import_parts, native_lines, parts_of, parts_of_lines
-from ingest.collectors.native import UnknownSource, canonical_lines
 from ledger.management.base import BadInput, LedgerCommand
 from ledger.management.progress import Progress
 
