@@ -1,0 +1,182 @@
+"""import_events, retry_quarantine and map_identity, as somebody at a terminal meets them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from django.core.management import CommandError, call_command
+
+from ingest.models import Batch, QuarantinedEvent
+from ingest.services import importing
+from ledger.models import Event, Level, Source
+from tests.ingest.feeding import all_facts, deliver, event, lines, occupancy, small_world
+
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+
+
+@pytest.fixture(autouse=True)
+def world(db: None) -> None:
+    small_world()
+
+
+def said(command: str, *arguments: str, **options: Any) -> str:
+    out = io.StringIO()
+    call_command(command, *arguments, stdout=out, stderr=io.StringIO(), **options)
+    return out.getvalue().strip()
+
+
+def some(count: int) -> list[dict[str, Any]]:
+    return [occupancy(f"o-{n}", "2026-10-01T00:00:00Z", n % 5, workload=f"w{n}") for n in range(count)]
+
+
+def test_files_of_every_kind(tmp_path: Path) -> None:
+    content = lines(*some(10))
+    (tmp_path / "a.ndjson").write_bytes(content)
+    (tmp_path / "b.ndjson.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "c.ndjson.zst").write_bytes(zstandard.ZstdCompressor().compress(content))
+    (tmp_path / "d.json").write_text(json.dumps(some(11), indent=2))
+    assert said("import_events", str(tmp_path / "a.ndjson")).startswith("received 10, booked 10, duplicate 0")
+    for name in ("b.ndjson.gz", "c.ndjson.zst"):
+        assert said("import_events", str(tmp_path / name)).startswith("received 10, booked 0, duplicate 10")
+    assert said("import_events", str(tmp_path / "d.json")).startswith("received 11, booked 1, duplicate 10")
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdin = io.TextIOWrapper(io.BytesIO(lines(*some(3))))
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert said("import_events", "-").startswith("received 3, booked 3")
+
+
+def test_a_large_file_becomes_batches_that_know_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "BATCH_EVENTS", 4)
+    events: list[Any] = some(10)
+    events[7] = b"{broken"
+    file = tmp_path / "a.ndjson"
+    file.write_bytes(lines(*events))
+    assert said("import_events", str(file)) == (
+        "received 10, booked 9, duplicate 0, conflict 0, quarantined 1\n  not_json: 1"
+    )
+    assert list(Batch.objects.order_by("id").values_list("first_line", "received")) == [
+        (1, 4),
+        (5, 4),
+        (9, 2),
+    ]
+    assert QuarantinedEvent.objects.get().line == 8
+
+
+def test_an_interrupted_import_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importing, "BATCH_EVENTS", 4)
+    file = tmp_path / "a.ndjson"
+    file.write_bytes(lines(*some(10)))
+    book, calls = importing.book_batch, []
+
+    def interrupted(batch_id: int, **options: Any) -> Any:
+        calls.append(batch_id)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return book(batch_id, **options)
+
+    monkeypatch.setattr(importing, "book_batch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        said("import_events", str(file))
+    monkeypatch.setattr(importing, "book_batch", book)
+    assert said("import_events", str(file)).startswith("received 10, booked 6, duplicate 4, conflict 0")
+    assert Event.objects.count() == 10
+
+
+def test_dry_run_tells_all_and_keeps_nothing(tmp_path: Path) -> None:
+    before = all_facts()
+    file = tmp_path / "a.ndjson"
+    file.write_bytes(lines(*some(2), occupancy("o-9", "2026-10-01T00:00:00Z", 1, tenant="nobody")))
+    assert said("import_events", str(file), dry_run=True) == (
+        "received 3, booked 2, duplicate 0, conflict 0, quarantined 1\n  unknown_tenant: 1"
+    )
+    assert all_facts() == before
+    assert not Batch.objects.exists()
+
+
+def test_a_line_of_many_mebibytes_and_a_broken_end(tmp_path: Path) -> None:
+    huge = b'{"id":"big","x":"' + b"x" * (3 * 1024 * 1024) + b'"}'
+    packed = gzip.compress(lines(some(1)[0], huge, *some(40)[1:]), 1)
+    file = tmp_path / "a.ndjson.gz"
+    file.write_bytes(packed[:-200])
+    told = said("import_events", str(file))
+    assert "broken_compression: 1" in told and "event_too_large: 1" in told
+    assert QuarantinedEvent.objects.get(reason="event_too_large").event_id == "big"
+    assert Event.objects.filter(event_id="o-0").exists()
+
+
+def test_a_source_reads_its_native_format(tmp_path: Path) -> None:
+    Source.objects.create(uri="/x", name="x", adapter="cloudevents", config={})
+    file = tmp_path / "a.json"
+    file.write_bytes(lines(*some(3), b"[1, 2"))
+    told = said("import_events", str(file), source="x")
+    assert told.startswith("received 4, booked 3, duplicate 0, conflict 0, quarantined 1")
+    with pytest.raises(CommandError, match="no source is called 'y'; configured: x"):
+        said("import_events", str(file), source="y")
+
+
+def test_missing_files_are_one_line() -> None:
+    with pytest.raises((CommandError, FileNotFoundError), match="nothing-here"):
+        said("import_events", "nothing-here")
+
+
+def test_retry_books_each_line_once() -> None:
+    late = [
+        occupancy(f"late-{n}", "2026-10-01T00:00:00Z", n, tenant="late", workload=f"w{n}") for n in range(3)
+    ]
+    deliver(*late, b"{broken", some(1)[0])
+    assert said("retry_quarantine", reason=["unknown_tenant"]).startswith("received 3, booked 0, duplicate 0")
+    small_world_with("late")
+    assert said("retry_quarantine", reason=["unknown_tenant"]).startswith("received 3, booked 3, duplicate 0")
+    assert Level.objects.count() == 4
+    waiting = QuarantinedEvent.objects.filter(resolved_at=None)
+    assert [row.reason for row in waiting] == ["not_json"]
+    with pytest.raises(CommandError, match="nothing in quarantine fits"):
+        said("retry_quarantine", reason=["unknown_tenant"])
+    assert said("retry_quarantine").startswith("received 1, booked 0")
+
+
+def small_world_with(slug: str) -> None:
+    from billing.services.configuration import apply_document
+
+    apply_document({"tenant": [{"slug": slug}]})
+
+
+def test_conflicts_are_not_tried_again() -> None:
+    deliver(occupancy("o-1", "2026-10-01T00:00:00Z", 1), occupancy("o-1", "2026-10-01T00:00:00Z", 2))
+    assert said("retry_quarantine").startswith("received 0")
+
+
+def test_mapping_an_identity() -> None:
+    identity = {"kind": "k8s_namespace", "value": "team-a"}
+    deliver(
+        event(
+            "occupancy",
+            "o-1",
+            "2026-10-01T00:00:00Z",
+            workload="w",
+            pool="bj-h100",
+            gpus=1,
+            identity=identity,
+        )
+    )
+    assert said("map_identity", "k8s_namespace", "team-a", "acme") == "k8s_namespace:team-a is acme's"
+    assert said("map_identity", "k8s_namespace", "team-a", "acme").endswith("already")
+    for arguments, message in [
+        (("shoe", "team-a", "acme"), "KIND: 'shoe' is not a kind of identity"),
+        (("k8s_namespace", "team-a", "nobody"), "no tenant is called 'nobody'"),
+        (("k8s_namespace", "team-a", "beta"), "already maps to"),
+    ]:
+        with pytest.raises(CommandError, match=message):
+            said("map_identity", *arguments)
+    with pytest.raises(CommandError, match=r"--from: .* lacks its offset"):
+        said("map_identity", "k8s_namespace", "b", "acme", valid_from="2026-10-01T00:00:00")
