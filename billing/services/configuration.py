@@ -36,6 +36,7 @@ from ledger.models import (
     Tenant,
 )
 from ledger.services import masters
+from ledger.services.audit import SYSTEM, Actor, record
 
 
 class _Undo(Exception):
@@ -79,6 +80,9 @@ def apply_configuration(
                 step(application, wanted)
             if dry_run:
                 raise _Undo
+            if application.diff:
+                after = {"changes": application.diff, "retroactive": retroactive}
+                record(Actor(by or SYSTEM), "apply_configuration", "configuration", "ledger", after=after)
     except _Undo:
         pass
     return application.diff

@@ -7,6 +7,9 @@ from typing import Any
 
 from ledger.models import AuditEntry
 
+# Who acts where nobody said a name: the ledger's own set-up and demo.
+SYSTEM = "system"
+
 
 @dataclass(frozen=True, slots=True)
 class Actor:

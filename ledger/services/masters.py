@@ -19,6 +19,7 @@ from ledger.models import (
     Pool,
     Tenant,
 )
+from ledger.services.audit import SYSTEM, Actor, record
 
 UNATTRIBUTED = "unattributed"
 
@@ -69,12 +70,15 @@ def map_identity(
     identity, _ = Identity.objects.get_or_create(kind=kind, value=value)
     wanted = DateTimeTZRange(valid_from, valid_to, "[)")
     overlapping = list(identity.mappings.filter(validity__overlap=wanted).order_by("validity"))
+    before = {"mappings": [f"{mapping.tenant} {mapping.validity}" for mapping in overlapping]}
     for mapping in overlapping:
         if mapping.tenant_id == tenant.pk and _covers(mapping.validity, wanted):
             return False
         _make_room(mapping, tenant, wanted)
     IdentityMapping.objects.create(identity=identity, tenant=tenant, validity=wanted, recorded_by=by)
     mark_identity_dirty(identity, wanted)
+    after = {"tenant": tenant.slug, "validity": str(wanted)}
+    record(Actor(by or SYSTEM), "map_identity", "identity", identity, before=before, after=after)
     return True
 
 
