@@ -5,6 +5,7 @@ from django.urls import URLPattern, URLResolver, path
 from billing.api import (
     allocations,
     disputes,
+    journals,
     masters,
     periods,
     preemptions,
@@ -45,6 +46,12 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("periods/<str:month>/review/", periods.ReviewView.as_view(), name="api-period-review"),
     path("periods/<str:month>/checklist/", periods.ChecklistView.as_view(), name="api-period-checklist"),
     path("periods/<str:month>/close/", periods.CloseView.as_view(), name="api-period-close"),
+    path("periods/<str:month>/journal.csv", journals.JournalCsvView.as_view(), name="api-journal-csv"),
+    path(
+        "periods/<str:month>/journal.beancount",
+        journals.JournalBeancountView.as_view(),
+        name="api-journal-beancount",
+    ),
     path(
         "statements/<uuid:statement_id>/approve/",
         periods.StatementApproveView.as_view(),

@@ -182,3 +182,15 @@ def test_the_command_line_says_what_blocks_and_waits_for_the_second_person(pool:
         call_command("close_month", "2026-10", stdout=out)
     with pytest.raises(CommandFailed, match="waits for a second person"):
         call_command("close_month", "2026-10", override="known", stdout=out)
+
+
+def test_journals_are_downloads_for_those_who_see_the_books(pool: Pool) -> None:
+    close()
+    finance, beta = client("finance"), client("tenant_admin", "beta")
+    for form, start in (("csv", b"transfer,date,"), ("beancount", b'option "title"')):
+        path = f"/api/v1/periods/2026-10/journal.{form}"
+        response = finance.get(path)
+        assert b"".join(response.streaming_content).startswith(start)
+        assert response["Content-Disposition"] == f'attachment; filename="journal-2026-10.{form}"'
+        assert beta.get(path).status_code == 403
+        assert finance.get(path.replace("10", "13")).status_code == 404

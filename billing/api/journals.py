@@ -1,0 +1,59 @@
+"""`periods/{month}/journal.csv` and `journal.beancount`: a month's transfers for other books."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.http import Http404, StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema, extend_schema_view
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.request import Request
+
+from billing.exports.journal import journal
+from ledger.api.views import LedgerView
+from ledger.models import Period
+
+
+class _AnyAccept(DefaultContentNegotiation):
+    """A download is the file that its name says, whatever the client prefers."""
+
+    def select_renderer(self, request: Request, renderers: Any, format_suffix: str | None = None) -> Any:
+        return renderers[0], renderers[0].media_type
+
+
+class _JournalView(LedgerView):
+    """Every transfer posted in the month, whatever month it concerns."""
+
+    content_negotiation_class = _AnyAccept
+    allows = staticmethod(lambda access: access.sees_all_tenants)
+    form: ClassVar[str]
+    content_type: ClassVar[str]
+
+    def get(self, request: Request, month: str) -> StreamingHttpResponse:
+        period = Period.objects.filter(month=month.replace("\x00", "")).first()
+        if period is None:
+            raise Http404
+        response = StreamingHttpResponse(journal(period, self.form), content_type=self.content_type)
+        response["Content-Disposition"] = f'attachment; filename="journal-{period.month}.{self.form}"'
+        return response
+
+
+@extend_schema_view(
+    get=extend_schema(operation_id="periods_journal_csv", responses={(200, "text/csv"): OpenApiTypes.BINARY})
+)
+class JournalCsvView(_JournalView):
+    """`journal.csv`: one row per transfer."""
+
+    form, content_type = "csv", "text/csv; charset=utf-8"
+
+
+@extend_schema_view(
+    get=extend_schema(
+        operation_id="periods_journal_beancount", responses={(200, "text/plain"): OpenApiTypes.BINARY}
+    )
+)
+class JournalBeancountView(_JournalView):
+    """`journal.beancount`: the same as transactions that bean-check accepts."""
+
+    form, content_type = "beancount", "text/plain; charset=utf-8"
