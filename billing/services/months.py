@@ -24,6 +24,7 @@ from ledger.core.units import MS_PER_HOUR
 from ledger.locks import Lock
 from ledger.models import DirtySpan, Ledger, Level, Period, PeriodState, Pool
 from ledger.services.masters import ensure_books
+from ledger.services.statistics import refresh_statistics
 
 __all__ = ["ComputedMonth", "MonthClosed", "compute_month", "is_up_to_date", "months_to_compute"]
 
@@ -56,6 +57,7 @@ def compute_month(
     Raises:
         MonthClosed: the month is closed.
     """
+    refresh_statistics()
     return in_snapshot(Lock.COMPUTE, lambda: _compute(month, pool, horizon, everything))
 
 
