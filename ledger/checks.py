@@ -16,7 +16,7 @@ from django.db.models import F, Sum
 from ledger.core.transfers import posting_id
 from ledger.models import Account, Booking, Transfer, Unit
 
-# Tables whose rows nobody may change; a trigger refuses it (migration 0002_guards).
+# Tables whose rows nobody may change; a trigger refuses it (migrations 0002_guards, 0003_audit).
 APPEND_ONLY = (
     "ledger_event",
     "ledger_level",
@@ -27,6 +27,7 @@ APPEND_ONLY = (
     "ledger_correction",
     "ledger_request",
     "ledger_transfer",
+    "ledger_auditentry",
 )
 
 
