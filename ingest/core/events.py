@@ -21,44 +21,6 @@ FUTURE_TOLERANCE_MS = 10 * 60 * 1000
 LONGEST_REQUEST_MS = 31 * fields.MS_PER_DAY
 MS_PER_HOUR = 3_600_000
 
-REASONS: dict[str, str] = {
-    "not_json": "not JSON (NaN and infinity are no JSON either), or broken off",
-    "not_object": "an event is a JSON object",
-    "bad_encoding": "not UTF-8, or half of a surrogate pair",
-    "bad_text": "text with a NUL character or half of a surrogate pair, which no database text can hold",
-    "too_deep": "nested more deeply than the limit",
-    "event_too_large": "larger than the limit for one event",
-    "too_long": "a text longer than its field",
-    "bad_specversion": "specversion is not 1.0",
-    "missing_id": "no id; an empty id, None and null are none",
-    "missing_source": "no source",
-    "bad_source": "source is not a URI reference",
-    "missing_time": "no time",
-    "bad_time": "a time that is no RFC 3339 instant",
-    "time_without_offset": "a time without its offset from UTC",
-    "future_time": "more than 10 minutes ahead; only capacity and reservations can be planned",
-    "unknown_type": "a type or version this ledger does not know",
-    "unknown_field": "a field that its type does not have",
-    "missing_field": "a field that its type needs is missing",
-    "bad_value": "a value that its field cannot have",
-    "bad_number": "not a number, or negative, too large, or of too many places",
-    "bad_identity": "say who: exactly one of tenant, identity or service, as the type allows",
-    "usage_crosses_hour": "usage that was aggregated over the end of an hour",
-    "contradiction": "values that contradict each other, such as more cached than input tokens",
-    "unknown_tenant": "no tenant has this slug",
-    "unknown_service": "no service has this slug",
-    "unknown_pool": "no pool has this slug",
-    "too_old": "of a day whose requests were pruned",
-    "too_many_days": "one batch with requests of very many days",
-    "source_not_allowed": "its sender may not speak for this source",
-    "conflict": "this key was booked before with other content; the first stays",
-    "broken_compression": "the compressed body broke off or is damaged here; everything before was read",
-    "unpacked_too_large": "the body unpacks to more than the limit; everything before was read",
-    "too_many_events": "more events than one batch may have; everything before was read",
-    "not_an_array": "the array of events is damaged here; everything before was read",
-}
-"""Codes of quarantine, and what each means. Adapters bring their own for native records."""
-
 if TYPE_CHECKING:
     Instant = int
     MilliGpus = int

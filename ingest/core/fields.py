@@ -27,7 +27,7 @@ Reader = Callable[[Any], Any]
 
 
 class Refusal(ValueError):
-    """One value or event cannot be booked. `reason` is a code of `events.REASONS`, `detail` is for a person."""
+    """One value or event cannot be booked. `reason` is a code of `reasons.REASONS`, `detail` is for a person."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)

@@ -179,7 +179,7 @@ def _shape_refusal(message: str) -> Refusal:
         return Refusal("unknown_field", detail)
     if "missing required field" in problem:
         return Refusal("missing_field", detail)
-    return Refusal("bad_value", detail)
+    return Refusal("bad_number" if "out of range" in problem else "bad_value", detail)
 
 
 # --- refused before ------------------------------------------------------------------------------------------

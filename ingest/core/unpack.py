@@ -6,53 +6,24 @@ stream with `Broken`; everything before it has been given by then.
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
-import msgspec
 import zstandard
 
-MIB = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one body may be; each limit has a reason code of its own."""
-
-    body_bytes: int = 64 * MIB
-    unpacked_bytes: int = 512 * MIB
-    event_bytes: int = MIB
-    events: int = 500_000
-    depth: int = 32
-
-
-class Broken(Exception):
-    """The rest of the body cannot be read. `rest` holds its first bytes, where there are any to show."""
-
-    def __init__(self, reason: str, detail: str, rest: bytes = b"") -> None:
-        super().__init__(detail)
-        self.reason = reason
-        self.detail = detail
-        self.rest = rest
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """Consecutive events of a body; `raw[i]` is line (or array element) `first + i`. Blank ones are no events."""
-
-    first: int
-    raw: list[bytes]
-    oversize_bytes: int = 0  # not 0: the only line here was this long, and `raw` holds its beginning
-
+from ingest.core.body import KEPT_OF_OVERSIZE, MIB
+from ingest.core.body import Broken as Broken
+from ingest.core.body import Limits as Limits
+from ingest.core.body import Lines as Lines
+from ingest.core.json_array import cut_array
 
 # --- unpacking ----------------------------------------------------------------------------------------------
 
 ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "zstd"})
 BLOCK_BYTES = 512 * 1024
+SHORTEST_EVENT_BYTES = 64
 # A zstd block of 4 bytes can unpack to 128 KiB, and the library has no output limit: so feed it in small bites.
-ZSTD_BITE_BYTES = 2048
+ZSTD_BITE_BYTES = 512
 
 
 def unpack(chunks: Iterable[bytes], encoding: str, limit_bytes: int) -> Iterator[bytes]:
@@ -237,10 +208,6 @@ def _whole_body(blocks: Iterator[bytes], limits: Limits) -> Iterator[Lines]:
         yield Lines(1, [bytes(body)])
 
 
-# What quarantine keeps of a line that is too large to be an event.
-KEPT_OF_OVERSIZE = 64 * 1024
-
-
 def cut_lines(blocks: Iterator[bytes], limits: Limits) -> Iterator[Lines]:
     """One event per line. Of a line beyond the limit only its beginning is kept in memory."""
     number, tail, oversize = 1, b"", 0
@@ -271,171 +238,3 @@ def _without_blanks(raw: list[bytes]) -> list[bytes]:
     if min(map(len, raw)) > SHORTEST_EVENT_BYTES:
         return raw
     return [line if line.strip() else b"" for line in raw]
-
-
-# --- arrays -------------------------------------------------------------------------------------------------
-
-_BLANKS = re.compile(rb"[ \t\r\n]*")
-# Where one object of an array probably ends: rarely inside of an event, and the decoder tells.
-_LIKELY_END = re.compile(rb"\}(?=[ \t\r\n]*(?:,[ \t\r\n]*\{|\]))")
-_STRUCTURE = re.compile(rb'["\\\[\]{},]')
-_complete_value = msgspec.json.Decoder(msgspec.Raw)
-GROUP_EVENTS = 2000
-SHORTEST_EVENT_BYTES = 64
-
-
-class _Scanner:
-    """Finds where the element of an array ends, by brackets and quotes alone; can be fed in pieces."""
-
-    def __init__(self) -> None:
-        self.depth = 0
-        self.in_text = False
-        self.skip = -1  # position of a character behind a backslash
-
-    def end_in(self, data: bytes, start: int) -> int:
-        """Position of the comma or bracket behind the element, or -1 if it goes on after `data`."""
-        for match in _STRUCTURE.finditer(data, start):
-            position, letter = match.start(), match.group()
-            if position == self.skip:
-                continue
-            if self.in_text:
-                if letter == b"\\":
-                    self.skip = position + 1
-                elif letter == b'"':
-                    self.in_text = False
-            elif letter == b'"':
-                self.in_text = True
-            elif letter in b"[{":
-                self.depth += 1
-            elif letter in b"]}":
-                if self.depth == 0:
-                    return position
-                self.depth -= 1
-            elif letter == b"," and self.depth == 0:
-                return position
-        # A backslash as the very last byte hides the first one of the next piece.
-        self.skip = 0 if self.skip == len(data) else -1
-        return -1
-
-
-class _Window:
-    """The part of a stream that is in memory, from `position` on."""
-
-    def __init__(self, blocks: Iterator[bytes]) -> None:
-        self.blocks = blocks
-        self.data = b""
-        self.position = 0
-
-    def more(self) -> bool:
-        block = next(self.blocks, None)
-        if block is None:
-            return False
-        self.data = self.data[self.position :] + block
-        self.position = 0
-        return True
-
-    def next_letter(self) -> bytes:
-        """The next character that is not blank, without taking it; b"" at the end."""
-        while True:
-            self.position = _BLANKS.match(self.data, self.position).end()  # type: ignore[union-attr]
-            if self.position < len(self.data):
-                return self.data[self.position : self.position + 1]
-            if not self.more():
-                return b""
-
-
-def cut_array(blocks: Iterator[bytes], limits: Limits) -> Iterator[Lines]:
-    """One event per element of a JSON array, without holding the array in memory.
-
-    Raises:
-        Broken: `not_an_array` where the array itself, not an element, is damaged.
-    """
-    window = _Window(blocks)
-    if not window.next_letter():
-        return
-    if window.next_letter() != b"[":
-        raise Broken("not_an_array", "the body does not begin with [", window.data[:KEPT_OF_OVERSIZE])
-    window.position += 1
-    number = 1
-    group: list[bytes] = []
-    if window.next_letter() == b"]":
-        window.position += 1
-    else:
-        more = True
-        while more:
-            try:
-                element = _element(window, limits)
-                more = _separator(window)
-            except Broken as broken:
-                if group:
-                    yield Lines(number, group)
-                raise broken
-            if isinstance(element, Lines):
-                if group:
-                    yield Lines(number, group)
-                number, group = number + len(group), []
-                yield Lines(number, element.raw, element.oversize_bytes)
-                number += 1
-                continue
-            group.append(element)
-            if len(group) >= GROUP_EVENTS:
-                yield Lines(number, group)
-                number, group = number + len(group), []
-    if group:
-        yield Lines(number, group)
-    if window.next_letter():
-        rest = window.data[window.position :][:KEPT_OF_OVERSIZE]
-        raise Broken("not_an_array", "something follows the end of the array", rest)
-
-
-def _separator(window: _Window) -> bool:
-    """Take the comma (True) or the closing bracket (False) behind an element."""
-    letter = window.next_letter()
-    window.position += 1
-    if letter == b",":
-        return True
-    if letter == b"]":
-        return False
-    raise Broken("not_an_array", "the array breaks off")
-
-
-def _element(window: _Window, limits: Limits) -> bytes | Lines:
-    """The next element; as `Lines` with its beginning only where it is larger than an event may be."""
-    if not window.next_letter():
-        raise Broken("not_an_array", "the array breaks off")
-    likely = _LIKELY_END.search(window.data, window.position)
-    if likely is not None and likely.end() - window.position <= limits.event_bytes:
-        candidate = window.data[window.position : likely.end()]
-        try:
-            _complete_value.decode(candidate)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            pass  # the exact search below decides
-        else:
-            window.position = likely.end()
-            return candidate
-    return _element_exactly(window, limits)
-
-
-def _element_exactly(window: _Window, limits: Limits) -> bytes | Lines:
-    scanner = _Scanner()
-    start = searched = window.position
-    kept, dropped = b"", 0
-    while (end := scanner.end_in(window.data, searched)) < 0:
-        if dropped or len(window.data) - start > limits.event_bytes:
-            kept = kept or window.data[start : start + KEPT_OF_OVERSIZE]
-            dropped += len(window.data) - start
-            window.position = len(window.data)
-        length = len(window.data) - window.position
-        if not window.more():
-            rest = kept or window.data[window.position :]
-            raise Broken("not_an_array", "the array breaks off", rest[:KEPT_OF_OVERSIZE])
-        start, searched = 0, length
-        if scanner.skip == 0:
-            scanner.skip = length
-    size = dropped + end - start
-    if size > limits.event_bytes:
-        element = kept or window.data[start : start + KEPT_OF_OVERSIZE]
-        window.position = end
-        return Lines(0, [element], oversize_bytes=size)
-    window.position = end
-    return window.data[start:end]
