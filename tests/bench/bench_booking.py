@@ -195,9 +195,7 @@ def empty_books() -> None:
     from django.db import connection
 
     with connection.cursor() as cursor:
-        cursor.execute(
-            "TRUNCATE ledger_request, ledger_usagehour, ledger_dirtyspan, ledger_booking CASCADE"
-        )
+        cursor.execute("TRUNCATE ledger_request, ledger_usagehour, ledger_dirtyspan, ledger_booking CASCADE")
         cursor.execute("UPDATE ingest_batch SET state = 'received', booked_at = NULL")
         cursor.execute("VACUUM (ANALYZE) ledger_usagehour")
         cursor.execute("CHECKPOINT")
