@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const CONFIG = { displayModeBar: false, responsive: true };
+  const CONFIG = { displayModeBar: false };
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const PATTERNS = {
     on_demand: "|", borrowed: "-", lent: "-", reserved_idle: "/", undelivered: "\\", oversold: "x", excess: "\\",
@@ -39,12 +39,21 @@
     };
   };
 
+  // A narrow screen needs room for the legend, which then has a line per category.
+  const height = (holder) => (holder.clientWidth < 520 ? 480 : 360);
+
   const draw = () => {
     for (const holder of document.querySelectorAll("[data-figure]")) {
       const figure = JSON.parse(document.getElementById(holder.dataset.figure).textContent);
-      window.Plotly.react(holder, figure.data.map(coloured), framed(figure.layout), CONFIG);
+      window.Plotly.react(holder, figure.data.map(coloured), { ...framed(figure.layout), width: holder.clientWidth, height: height(holder) }, CONFIG);
     }
   };
+
+  let redraw;
+  window.addEventListener("resize", () => {
+    clearTimeout(redraw);
+    redraw = setTimeout(draw, 120);
+  });
 
   draw();
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
