@@ -17,6 +17,8 @@ from billing.selectors.statements import preemption_records
 from billing.selectors.tokens import TokenRow, tokens
 from billing.sql_pages import LINE_SLOTS
 from ledger.access import Access
+from ledger.core.periods import Span, to_ms
+from ledger.core.units import MS_PER_DAY
 from ledger.models import Purpose, ServiceClass
 from ledger.querysets import visible_to
 
@@ -58,6 +60,7 @@ class LineDetail:
     days: list[SlotDay] = field(default_factory=list)
     chosen: SlotDay | None = None
     workloads: list[WorkloadPart] = field(default_factory=list)
+    asked: list[TokenRow] = field(default_factory=list)
     tokens: list[TokenRow] = field(default_factory=list)
     records: list[PreemptionRecord] = field(default_factory=list)
 
@@ -71,7 +74,7 @@ class LineDetail:
 
 
 def line_detail(statement: Statement, line: StatementLine, access: Access, day: str) -> LineDetail:
-    """At most five queries. `day` is an ISO date; without one (or with a wrong one) the fullest day is chosen."""
+    """At most six queries. `day` is an ISO date; without one (or with a wrong one) the fullest day is chosen."""
     records = _records(line, access)
     if line.kind == "tokens":
         return LineDetail(tokens=_token_days(statement, line), records=records)
@@ -81,7 +84,8 @@ def line_detail(statement: Statement, line: StatementLine, access: Access, day: 
     chosen = next((one for one in days if one.day.isoformat() == day), None)
     chosen = chosen or max(days, key=lambda one: one.gpu_us, default=None)
     workloads = _workloads(statement, line, chosen.day, access) if chosen else []
-    return LineDetail(days, chosen, workloads, records=records)
+    asked = _asked_of_the_service(statement, line, chosen.day) if chosen and line.service else []
+    return LineDetail(days, chosen, workloads, asked, records=records)
 
 
 def _slots(statement: Statement, line: StatementLine) -> list[Slot]:
@@ -141,6 +145,16 @@ def _workloads(statement: Statement, line: StatementLine, day: date, access: Acc
     )
     parts = [WorkloadPart(row, getattr(row, f"{line.category}_gpu_us")) for row in rows]
     return sorted(parts, key=lambda part: (-part.gpu_us, part.workload.workload))
+
+
+def _asked_of_the_service(statement: Statement, line: StatementLine, day: date) -> list[TokenRow]:
+    """The tenant's requests of that day by hour and model: what the service's time is divided by."""
+    start_ms = to_ms(datetime(day.year, day.month, day.day, tzinfo=UTC))
+    window = Span(start_ms, start_ms + MS_PER_DAY).overlap(span_of(statement.period))
+    if window is None:
+        return []
+    filters = {"tenant": [statement.tenant.slug], "service": [line.service], "pool": [line.pool]}
+    return tokens(window, "UTC", by=("model",), step="hour", filters=filters)
 
 
 def _token_days(statement: Statement, line: StatementLine) -> list[TokenRow]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.contrib.postgres.aggregates import ArrayAgg
 from django.db import connection
 from django.db.models import Count, Q, Sum
 
@@ -28,6 +29,7 @@ PARTS_OF_CAPACITY = (
 )
 OUTSIDE_CAPACITY = ("over_reserved", "excess", "oversold")
 OCCUPIED = ("reserved_used", "on_demand", "borrowed", "excess")
+SUBJECTS_SHOWN = 5  # of an exception; enough to know where to look
 HOLDER_CATEGORIES = (
     "reserved_used",
     "on_demand",
@@ -232,6 +234,7 @@ class ExceptionGroup:
     count: int
     blocks_close: bool
     gpu_us: int | None = None
+    subjects: tuple[str, ...] = ()
 
 
 def exceptions_of(period: Period) -> list[ExceptionGroup]:
@@ -239,22 +242,33 @@ def exceptions_of(period: Period) -> list[ExceptionGroup]:
     computed = (
         BillingFinding.objects.filter(month=period.month)
         .values("code", "blocks_close")
-        .annotate(count=Count("pk"), gpu_us=Sum("quantity", filter=Q(unit="gpu_us")))
+        .annotate(
+            count=Count("pk"),
+            gpu_us=Sum("quantity", filter=Q(unit="gpu_us")),
+            subjects=ArrayAgg("subject", distinct=True, order_by="subject"),
+        )
         .order_by()
     )
     of_facts = (
         FactFinding.objects.filter(occurred_at__gte=period.starts_at, occurred_at__lt=period.ends_at)
         .values("code", "blocks_close")
-        .annotate(count=Count("pk"))
+        .annotate(count=Count("pk"), subjects=ArrayAgg("subject", distinct=True, order_by="subject"))
         .order_by()
     )
     groups = []
     rows: list[Mapping[str, Any]] = [*computed, *of_facts]
     for row in rows:
         what, remedy = exception_words(row["code"])
+        subjects = [subject for subject in row["subjects"] if subject]
         groups.append(
             ExceptionGroup(
-                row["code"], what, remedy, row["count"], row["blocks_close"], row.get("gpu_us") or None
+                code=row["code"],
+                what=what,
+                remedy=remedy,
+                count=row["count"],
+                blocks_close=row["blocks_close"],
+                gpu_us=row.get("gpu_us") or None,
+                subjects=tuple(subjects[:SUBJECTS_SHOWN]),
             )
         )
     return sorted(groups, key=lambda group: (not group.blocks_close, -group.count, group.code))
