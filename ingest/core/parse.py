@@ -17,11 +17,10 @@ from typing import Any
 import msgspec
 
 from ingest.core import fields
-from ingest.core.events import TYPES, Correction, Record, check_instant, settle
+from ingest.core.events import TYPES, Correction, Record, Request, Usage, check_instant, settle
 from ingest.core.fields import Refusal, shown
+from ingest.core.request_content import HASH_BYTES, encode_texts, request_hash
 from ingest.core.unpack import Broken, Limits, Lines, cut, unpack
-
-HASH_BYTES = 16
 
 
 @dataclass(slots=True)
@@ -304,14 +303,13 @@ def event_body(event: ParsedEvent) -> bytes:
 
 # --- content hash -------------------------------------------------------------------------------------------
 
-# Sorted keys: {"a":1,"b":2} and {"b":2,"a":1} are one set of labels.
-canonical = msgspec.msgpack.Encoder(order="deterministic").encode
-
 
 def content_hash(event_type: str, time_ms: int, record: Record) -> bytes:
     """16 bytes that two events share exactly if they state the same facts, however they were spelled.
 
     Foreign envelope attributes stay out: brokers stamp them anew at each delivery.
     """
-    content = canonical((event_type, time_ms, record))
+    if isinstance(record, Request | Usage):
+        return request_hash(record, time_ms)
+    content = encode_texts((event_type, time_ms, record))
     return hashlib.blake2b(content, digest_size=HASH_BYTES).digest()

@@ -20,7 +20,7 @@ from ingest.core.json_array import cut_array
 # --- unpacking ----------------------------------------------------------------------------------------------
 
 ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "zstd"})
-BLOCK_BYTES = 512 * 1024
+BLOCK_BYTES = 2 * MIB
 SHORTEST_EVENT_BYTES = 64
 # A zstd block of 4 bytes can unpack to 128 KiB, and the library has no output limit: so feed it in small bites.
 ZSTD_BITE_BYTES = 512

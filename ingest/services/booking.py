@@ -23,7 +23,8 @@ from psycopg import Cursor, errors
 
 from ingest.core.fact_rows import instant_text
 from ingest.core.parse import ParsedEvent, Rejected, parse_line, parse_lines, rejected_rest
-from ingest.core.request_lines import REQUEST_TYPES, RequestReader, Row, row_of
+from ingest.core.request_lines import RequestReader
+from ingest.core.request_rows import REQUEST_TYPES, Requests
 from ingest.core.unpack import Broken, Limits, Lines, cut, unpack
 from ingest.models import Batch, BatchState
 from ingest.services.event_booking import EventBooking
@@ -31,7 +32,7 @@ from ingest.services.limits import configured_limits
 from ingest.services.names import Names
 from ingest.services.quarantine import keep_rejected
 from ingest.services.raw_cursor import raw_cursor
-from ingest.services.request_booking import RequestBooking, rejected_row
+from ingest.services.request_booking import RequestBooking
 from ingest.sql import batches as sql
 from ingest.sql import events as event_sql
 from ingest.sql import requests as request_sql
@@ -39,7 +40,7 @@ from ledger.core.periods import to_ms
 from ledger.locks import NAMESPACE, Lock, acquire
 from ledger.models import Booking, Ledger, Source
 
-BLOCK_EVENTS = 8_000
+BLOCK_EVENTS = 4_000
 BLOCKS_AHEAD = 2
 BODY_PIECE_BYTES = 4 * 1024 * 1024
 ATTEMPTS = 8
@@ -62,12 +63,16 @@ class Receipt:
 class Block:
     """Some consecutive events of a batch, judged but not yet booked."""
 
-    requests: list[Row] = field(default_factory=list)
+    requests: Requests | None = None
     events: list[ParsedEvent] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return len(self.requests) + len(self.events) + len(self.rejected)
+        requests = 0 if self.requests is None else len(self.requests)
+        return requests + len(self.events) + len(self.rejected)
+
+    def add_requests(self, requests: Requests) -> None:
+        self.requests = requests if self.requests is None else self.requests.joined(requests)
 
 
 def book_batch(batch_id: int, *, wait: bool = False, limits: Limits | None = None) -> Receipt | None:
@@ -190,18 +195,21 @@ def _judge(group: Lines, reader: RequestReader, block: Block, now_ms: int, limit
     if group.oversize_bytes:
         block.rejected += cast("list[Rejected]", list(parse_lines(group, now_ms, limits)))
         return
-    rows, left = reader.read(group.first, group.raw, limits)
-    slow_rows = []
+    requests, left = reader.read(group.first, group.raw, limits)
+    others: list[ParsedEvent] = []
     for line, raw in left:
         verdict = parse_line(line, raw, now_ms, limits)
         if isinstance(verdict, Rejected):
             block.rejected.append(verdict)
         elif verdict.type in REQUEST_TYPES:
-            slow_rows.append(row_of(verdict))
+            others.append(verdict)
         else:
             block.events.append(verdict)
-    # The first of two events with one key stays, so the order of lines is kept.
-    block.requests += sorted(rows + slow_rows, key=lambda row: row[0]) if slow_rows else rows
+    # The first of two events with one key stays, so `joined` keeps the order of lines.
+    if requests is not None:
+        block.add_requests(requests)
+    if others:
+        block.add_requests(Requests.of_events(others))
 
 
 @contextmanager
@@ -259,7 +267,7 @@ class BookingDesk:
         if self._allowed is not None:
             _refuse_foreign_sources(block, self._allowed)
         rejected = block.rejected
-        if block.requests:
+        if block.requests is not None:
             rejected = rejected + self._requests.add(block.requests)
         if block.events:
             rejected = rejected + self._events.add(block.events)
@@ -324,11 +332,14 @@ def _allowed_sources(batch: Batch) -> frozenset[str] | None:
 def _refuse_foreign_sources(block: Block, allowed: frozenset[str]) -> None:
     detail = "the sender's token may not speak for this source"
     reason = "source_not_allowed"
-    block.rejected += [rejected_row(row, reason, detail) for row in block.requests if row[2] not in allowed]
+    if block.requests is not None:
+        foreign = {place for place, uri in enumerate(block.requests.sources) if uri not in allowed}
+        block.rejected += [block.requests.rejected(place, reason, detail) for place in sorted(foreign)]
+        own = [place for place in range(len(block.requests)) if place not in foreign]
+        block.requests = block.requests.take(own)
     block.rejected += [
         event.rejected(reason, detail) for event in block.events if event.source not in allowed
     ]
-    block.requests = [row for row in block.requests if row[2] in allowed]
     block.events = [event for event in block.events if event.source in allowed]
 
 

@@ -12,7 +12,7 @@ from ingest.core.binary_rows import Rows
 from ingest.core.fact_rows import TYPE_CODES, fact_row, names_of
 from ingest.core.fields import Refusal
 from ingest.core.parse import ParsedEvent, Rejected, event_body
-from ingest.core.request_lines import REQUEST_TYPES, Row, row_of
+from ingest.core.request_rows import REQUEST_TYPES, Requests
 from ingest.services.names import Names
 from ingest.services.request_booking import CONFLICT, RequestBooking, copy_rows
 from ingest.sql import events as sql
@@ -31,7 +31,7 @@ class EventBooking:
         self._names = names
         self._booking_id = booking_id
         self._requests = requests
-        self._replaced_requests: list[Row] = []
+        self._replaced_requests: list[ParsedEvent] = []
         self._corrections = 0
         self._staged = 0
         self.booked = 0
@@ -73,10 +73,9 @@ class EventBooking:
         if taken and taken[0]:
             raise Refusal("conflict", "the replacement's key was booked before with other content")
         if replacement.type in REQUEST_TYPES:
-            row = row_of(replacement)
-            if problem := self._requests.missing_master(row):
+            if problem := self._requests.missing_master(Requests.of_events([replacement])):
                 raise Refusal(*problem)
-            self._replaced_requests.append(row)
+            self._replaced_requests.append(replacement)
         else:
             rows.append((replacement, fact_row(replacement, self._names), 1))
         return rows
@@ -107,9 +106,9 @@ class EventBooking:
     def _add_replaced_requests(self) -> None:
         """Requests that corrections brought along; those of refused corrections stay out."""
         holding = {line for (line,) in self._cursor.execute(sql.HOLDING_CORRECTIONS).fetchall()}
-        rows = [row for row in self._replaced_requests if row[0] in holding]
-        if rows:
-            self._requests.add_replacements(rows)
+        counted = [event for event in self._replaced_requests if event.line in holding]
+        if counted:
+            self._requests.add_replacements(Requests.of_events(counted))
 
     @property
     def has_corrections(self) -> bool:

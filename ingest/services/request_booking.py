@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from psycopg import Cursor, errors
 
-from ingest.core.binary_rows import Rows
-from ingest.core.fields import MS_PER_DAY
+from ingest.core.binary_rows import Int64s, Rows
 from ingest.core.parse import Rejected
-from ingest.core.request_lines import ABSENT, Row
+from ingest.core.request_content import ABSENT
 from ingest.core.request_rows import Ids, Requests
 from ingest.services.names import Names
 from ingest.sql import requests as sql
@@ -22,7 +21,10 @@ from ledger.locks import NAMESPACE, Lock
 # Each day is a partition to lock; a batch over more of them would exhaust the server's lock table.
 MAX_DAYS = 800
 _EPOCH = date(1970, 1, 1)
-_POOL, _SERVICE, _TENANT = map(Requests.field_position, ("pool", "service", "tenant"))
+
+_Key = tuple[str, str, int]  # source, id, UTC day in days from 1970
+Problem = tuple[str, str]
+"""(reason code, detail)"""
 
 
 def copy_rows(cursor: Cursor[Any], table: str, rows: Rows) -> None:
@@ -50,20 +52,18 @@ class RequestBooking:
         self.latest_ms: dict[int, int] = {}  # source id -> greatest event time
         cursor.execute(sql.STAGES)
 
-    def add(self, rows: list[Row]) -> list[Rejected]:
-        """Book a block; returns what of it is refused. Rows are given in order of lines."""
-        rows, refused = self._with_known_names(rows)
-        rows, too_old = self._with_open_days(rows)
-        refused += too_old
-        while rows:
+    def add(self, requests: Requests) -> list[Rejected]:
+        """Book a block, given in order of lines; returns what of it is refused."""
+        refused: list[Rejected] = []
+        self._names.learn_sources(set(requests.sources))
+        for check in (self._name_problems, self._day_problems):
+            requests = _without(requests, check(requests), refused)
+        while len(requests):
             if self._looks_up:
-                known, rows, conflicts = self._without_known(rows)
-                refused += conflicts
+                requests, known = self._without_known(requests, refused)
                 self.duplicate += known
-                self._looks_up = bool(known or conflicts)
-                if not rows:
+                if not len(requests):
                     break
-            requests = Requests(rows)
             ids = self._ids(requests)
             if self._copy(requests.table_rows(ids, self._booking_id)):
                 self._count(requests, ids)
@@ -71,15 +71,11 @@ class RequestBooking:
             self._looks_up = True
         return refused
 
-    def missing_master(self, row: Row) -> tuple[str, str] | None:
-        """(reason, detail) if the row names a pool, service or tenant that does not exist."""
-        return self._problem(*(row[6][place] for place in (_POOL, _SERVICE, _TENANT)))
-
-    def add_replacements(self, rows: list[Row]) -> None:
+    def add_replacements(self, requests: Requests) -> None:
         """Book what corrections brought along; it belongs to their lines and is not counted beside them."""
         booked, duplicate = self.booked, self.duplicate
         self._looks_up = True
-        self.add(rows)
+        self.add(requests)
         self.booked, self.duplicate = booked, duplicate
 
     @property
@@ -97,23 +93,19 @@ class RequestBooking:
 
     # --- names ----------------------------------------------------------------------------------------------
 
-    def _with_known_names(self, rows: list[Row]) -> tuple[list[Row], list[Rejected]]:
-        names = self._names
-        names.learn_sources({row[2] for row in rows})
-        values = [row[6] for row in rows]
-        named = [{one[place] for one in values} for place in (_POOL, _SERVICE, _TENANT)]
-        if not any(self._problem(*one) for one in zip_longest(*named)):
-            return rows, []
-        kept, refused = [], []
-        for row in rows:
-            problem = self._problem(*(row[6][place] for place in (_POOL, _SERVICE, _TENANT)))
-            if problem is None:
-                kept.append(row)
-            else:
-                refused.append(rejected_row(row, *problem))
-        return kept, refused
+    def _name_problems(self, requests: Requests) -> dict[int, Problem]:
+        """{place: (reason, detail)} of rows that name a pool, service or tenant that does not exist."""
+        named = [requests.texts[name] for name in ("pool", "service", "tenant")]
+        if not any(self._problem(*one) for one in zip_longest(*map(set, named))):
+            return {}
+        problems = ((place, self._problem(*one)) for place, one in enumerate(zip(*named, strict=True)))
+        return {place: problem for place, problem in problems if problem is not None}
 
-    def _problem(self, pool: str | None, service: str | None, tenant: str | None) -> tuple[str, str] | None:
+    def missing_master(self, requests: Requests) -> Problem | None:
+        """The first of the rows' problems with names."""
+        return next(iter(self._name_problems(requests).values()), None)
+
+    def _problem(self, pool: str | None, service: str | None, tenant: str | None) -> Problem | None:
         """(reason, detail) if a pool, service or tenant of these does not exist; None stands for none named."""
         if pool is not None and pool not in self._names.pools:
             return ("unknown_pool", f"no pool is called {pool!r}")
@@ -123,45 +115,46 @@ class RequestBooking:
         return None
 
     def _ids(self, requests: Requests) -> Ids:
-        names, values, count = self._names, requests.values, len(requests)
+        names, texts, count = self._names, requests.texts, len(requests)
         who = requests.who()
         names.learn_identities({one for one in who if one is not None})
-        names.learn_models(set(values["model"]))
-        pools, services = names.pools, names.services
+        names.learn_models(set(texts["model"]))
+        pools = {slug: pk for slug, (pk, _) in names.pools.items()}
+        services: dict[Any, int] = {**names.services, None: ABSENT}
+        identities: dict[Any, int] = names.identities  # type: ignore[assignment]
+        if None in who:
+            identities = {**identities, None: ABSENT}
+
+        def ids(known: Any, column: Any) -> Int64s:
+            return np.fromiter(map(known.__getitem__, column), np.int64, count)
+
         return Ids(
-            source=np.fromiter(map(names.sources.__getitem__, requests.sources), np.int64, count),
-            pool=np.fromiter((pools[slug][0] for slug in values["pool"]), np.int64, count),
-            identity=np.fromiter(
-                (ABSENT if one is None else names.identities[one] for one in who), np.int64, count
-            ),
-            service=np.fromiter(
-                (ABSENT if slug is None else services[slug] for slug in values["service"]), np.int64, count
-            ),
-            model=np.fromiter(map(names.models.__getitem__, values["model"]), np.int64, count),
+            source=ids(names.sources, requests.sources),
+            pool=ids(pools, texts["pool"]),
+            identity=ids(identities, who),
+            service=ids(services, texts["service"]),
+            model=ids(names.models, texts["model"]),
         )
 
     # --- days -----------------------------------------------------------------------------------------------
 
-    def _with_open_days(self, rows: list[Row]) -> tuple[list[Row], list[Rejected]]:
-        """Make the partitions these rows need; refuse rows of pruned days, and of ever more days."""
-        new = sorted({row[4] // MS_PER_DAY for row in rows} - self._days)
+    def _day_problems(self, requests: Requests) -> dict[int, Problem]:
+        """Make the partitions these rows need; {place: (reason, detail)} of rows whose day has none."""
+        new = sorted(set(np.unique(requests.days).tolist()) - self._days)
         first_kept = (self._kept_from - _EPOCH).days if self._kept_from else 0
         wanted = [day for day in new if day >= first_kept][: MAX_DAYS - len(self._days)]
         if wanted:
             self._ensure_partitions([_EPOCH + timedelta(days=day) for day in wanted])
             self._days.update(wanted)
         if len(wanted) == len(new):
-            return rows, []
-        kept = [row for row in rows if row[4] // MS_PER_DAY in self._days]
-        return kept, [
-            rejected_row(row, "too_old", "the requests of its day were pruned")
-            if row[4] // MS_PER_DAY < first_kept
-            else rejected_row(
-                row, "too_many_days", f"one batch may bring requests of at most {MAX_DAYS} days"
-            )
-            for row in rows
-            if row[4] // MS_PER_DAY not in self._days
-        ]
+            return {}
+        return {
+            place: ("too_old", "the requests of its day were pruned")
+            if day < first_kept
+            else ("too_many_days", f"one batch may bring requests of at most {MAX_DAYS} days")
+            for place, day in enumerate(requests.days.tolist())
+            if day not in self._days
+        }
 
     def _ensure_partitions(self, days: Sequence[date]) -> None:
         if missing := self._missing_partitions(days):
@@ -178,34 +171,38 @@ class RequestBooking:
 
     # --- keys -----------------------------------------------------------------------------------------------
 
-    def _without_known(self, rows: list[Row]) -> tuple[int, list[Row], list[Rejected]]:
-        """(duplicates, new rows, conflicts). Of a key that is not booked yet, the first row here is the new one."""
-        first: dict[tuple[str, str, int], Row] = {}
-        for row in rows:
-            first.setdefault(_key(row), row)
-        booked = self._look_up(list(first.values()))
-        duplicates, new, conflicts = 0, [], []
-        for row in rows:
-            key = _key(row)
-            if key not in booked and first[key] is row:
-                new.append(row)
-            elif row[5] == booked.get(key, first[key][5]):
-                duplicates += 1
-            else:
-                conflicts.append(_conflict(row))
-        return duplicates, new, conflicts
+    def _without_known(self, requests: Requests, refused: list[Rejected]) -> tuple[Requests, int]:
+        """(new rows, number of duplicates). Of a key that is not booked yet, the first row here is the new one."""
+        keys, digests = requests.keys(), requests.digests
+        first: dict[_Key, int] = {}
+        for place, key in enumerate(keys):
+            first.setdefault(key, place)
+        booked = self._look_up(first)
+        new: list[int] = []
+        conflicts: dict[int, Problem] = {}
+        for place, key in enumerate(keys):
+            if key not in booked and first[key] == place:
+                new.append(place)
+            elif digests[place] != booked.get(key, digests[first[key]]):
+                conflicts[place] = ("conflict", CONFLICT)
+        refused += [requests.rejected(place, *conflicts[place]) for place in conflicts]
+        self._looks_up = len(new) < len(keys)
+        return requests.take(new), len(keys) - len(new) - len(conflicts)
 
-    def _look_up(self, rows: list[Row]) -> dict[tuple[str, str, int], bytes]:
-        """{key of those rows that is booked: hash of its content}"""
-        keys = Rows()
-        keys.number("n", "integer", np.arange(len(rows)))
-        keys.number("day", "date", np.array([row[4] for row in rows], np.int64) // MS_PER_DAY)
-        keys.number("source_id", "bigint", np.array([self._names.sources[row[2]] for row in rows], np.int64))
-        keys.text("event_id", [row[3].encode() for row in rows])
-        copy_rows(self._cursor, "stage_request_key", keys)
+    def _look_up(self, first: dict[_Key, int]) -> dict[_Key, bytes]:
+        """{key that is booked: hash of its content}"""
+        keys = list(first)
+        rows = Rows()
+        rows.number("n", "integer", np.arange(len(keys)))
+        rows.number("day", "date", np.array([day for _, _, day in keys], np.int64))
+        rows.number(
+            "source_id", "bigint", np.array([self._names.sources[uri] for uri, _, _ in keys], np.int64)
+        )
+        rows.text("event_id", [event_id.encode() for _, event_id, _ in keys])
+        copy_rows(self._cursor, "stage_request_key", rows)
         found = self._cursor.execute(sql.KNOWN_KEYS, binary=True).fetchall()
         self._cursor.execute("TRUNCATE stage_request_key")
-        return {_key(rows[n]): content_hash for n, content_hash in found}
+        return {keys[n]: content_hash for n, content_hash in found}
 
     def _copy(self, rows: Rows) -> bool:
         """Whether all rows were new. If not, none of them is in the table."""
@@ -226,17 +223,12 @@ class RequestBooking:
             self.latest_ms[source] = max(latest, self.latest_ms.get(source, latest))
 
 
-def _key(row: Row) -> tuple[str, str, int]:
-    return (row[2], row[3], row[4] // MS_PER_DAY)
-
-
-def rejected_row(row: Row, reason: str, detail: str) -> Rejected:
-    line, raw, source, event_id, time_ms = row[:5]
-    return Rejected(line, reason, detail, raw, id=event_id, source=source, time_ms=time_ms)
-
-
-def _conflict(row: Row) -> Rejected:
-    return rejected_row(row, "conflict", CONFLICT)
+def _without(requests: Requests, problems: dict[int, Problem], refused: list[Rejected]) -> Requests:
+    """The rows without those that have a problem, which go to `refused`."""
+    if not problems:
+        return requests
+    refused += [requests.rejected(place, *problem) for place, problem in problems.items()]
+    return requests.take([place for place in range(len(requests)) if place not in problems])
 
 
 CONFLICT = "this key was booked before with other content; the first stays"
