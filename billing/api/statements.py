@@ -15,6 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.exports import preemptions as preemption_export
+from billing.exports.bill import COLUMNS as BILL
 from billing.exports.bill import line_row
 from billing.exports.files import file_name, statement_file
 from billing.models import Statement, StatementState
@@ -41,24 +42,8 @@ class StatementRow(serializers.Serializer[Any]):
     issued_at = serializers.DateTimeField(allow_null=True)
 
 
-LINE_COLUMNS = (
-    "line",
-    "kind",
-    "pool",
-    "cluster",
-    "gpu_model",
-    "model",
-    "category",
-    "description",
-    "quantity",
-    "unit",
-    "unit_price",
-    "amount",
-    "rounding",
-    "currency",
-    "concerns_month",
-    "preemptions",
-)
+# A line without what its statement already says.
+LINE_COLUMNS = tuple(name for name in BILL if name not in {"statement", "month", "tenant", "sha256"})
 StatementLineRow = type(
     "StatementLineRow",
     (serializers.Serializer,),
