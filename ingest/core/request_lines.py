@@ -111,6 +111,21 @@ class RequestReader:
 
     def read(self, first: int, raw: list[bytes], limits: Limits) -> tuple[Requests | None, Left]:
         """(requests, the lines left to `parse_line`), both in order. Blank lines are in neither."""
+        decode = self._decode
+        left: Left = []
+        try:
+            decoded = [decode(text) for text in raw]
+            lines: Sequence[int] = range(first, first + len(raw))
+        except _UNREADABLE:
+            decoded, lines, left = self._decode_apart(first, raw)
+        if not decoded:
+            return None, left
+        kept = raw if len(decoded) == len(raw) else [raw[line - first] for line in lines]
+        requests, doubtful = self._judge(np.array(lines, np.int64), kept, decoded, limits)
+        return requests, sorted(left + doubtful) if doubtful else left
+
+    def _decode_apart(self, first: int, raw: list[bytes]) -> tuple[list[Any], Sequence[int], Left]:
+        """(events, their lines, lines that are no plain requests)"""
         lines: list[int] = []
         decoded: list[Any] = []
         left: Left = []
@@ -124,11 +139,7 @@ class RequestReader:
             else:
                 decoded.append(event)
                 lines.append(line)
-        if not decoded:
-            return None, left
-        kept = raw if len(decoded) == len(raw) else [raw[line - first] for line in lines]
-        requests, doubtful = self._judge(np.array(lines, np.int64), kept, decoded, limits)
-        return requests, sorted(left + doubtful) if doubtful else left
+        return decoded, lines, left
 
     def _judge(
         self, lines: Int64s, raw: list[bytes], events: list[Any], limits: Limits

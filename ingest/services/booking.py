@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -42,6 +43,7 @@ from ledger.models import Booking, Ledger, Source
 
 BLOCK_EVENTS = 4_000
 BLOCKS_AHEAD = 2
+SWITCH_SECONDS = 0.001
 BODY_PIECE_BYTES = 4 * 1024 * 1024
 ATTEMPTS = 8
 MAX_FAILURES = 5
@@ -128,7 +130,7 @@ def _book(batch_id: int, wait: bool, limits: Limits) -> Receipt | None:
     booking = Booking.objects.create(batch=batch.pk)
     with raw_cursor() as cursor:
         desk = BookingDesk(cursor, batch, booking.pk)
-        with _without_collector(), _in_background() as submit:
+        with _tuned_for_blocks(), _in_background() as submit:
             for block in read_blocks(_body(cursor, batch), batch, to_ms(now), limits):
                 submit(desk.take, block)
         return _finish(batch, booking, desk.finish(), now)
@@ -213,13 +215,20 @@ def _judge(group: Lines, reader: RequestReader, block: Block, now_ms: int, limit
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
-    """Blocks of events hold no cycles, and looking for some in millions of them takes longer than parsing."""
-    was_enabled = gc.isenabled()
+def _tuned_for_blocks() -> Iterator[None]:
+    """Two settings of the interpreter that booking is sensitive to, while it lasts.
+
+    Blocks of events hold no cycles, and looking for some takes as long as parsing. And the thread that talks to
+    the database has little to do each time an answer comes: waiting 5 ms for the parser to let it would leave
+    PostgreSQL idle for longer than it works.
+    """
+    was_enabled, interval_s = gc.isenabled(), sys.getswitchinterval()
     gc.disable()
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         yield
     finally:
+        sys.setswitchinterval(interval_s)
         if was_enabled:
             gc.enable()
 
