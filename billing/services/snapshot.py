@@ -10,7 +10,7 @@ from django.db import OperationalError, connection, transaction
 from ledger.locks import Lock, acquire, try_acquire
 
 T = TypeVar("T")
-_TRIES = 5
+_TRIES = 50
 _SERIALIZATION_FAILURE = "40001"
 
 
