@@ -30,6 +30,7 @@ OF_THE_VALUE = {
     "bad_text",
     "bad_value",
     "bad_encoding",
+    "bad_identity",  # such as the wrapper of an Anthropic answer, which names its caller by kind and value
     "too_long",
     "contradiction",
 }
