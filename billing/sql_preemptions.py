@@ -95,11 +95,14 @@ JOIN ledger_modelname model ON model.id = request.model_id
 GROUP BY 1, 2
 """
 
-# Demand that waits to start, from long enough before to see when a shortage began; leans on level_of_subject.
+# Demand that waits to start, from long enough before to see when a shortage began; leans on level_of_subject. Of two
+# facts for one subject and instant the greatest (source, id) comes last and holds.
 PENDING = """
-SELECT subject, starts_at, milli_gpus FROM ledger_level
-WHERE pool_id = %(pool)s AND kind = 4 AND starts_at < %(to)s AND event_id <> ALL(%(void)s)
-ORDER BY starts_at
+SELECT level.subject, level.starts_at, level.milli_gpus, level.identity_id FROM ledger_level level
+JOIN ledger_event event ON event.id = level.event_id
+JOIN ledger_source source ON source.id = event.source_id
+WHERE level.pool_id = %(pool)s AND level.kind = 4 AND level.starts_at < %(to)s AND level.event_id <> ALL(%(void)s)
+ORDER BY level.starts_at, source.uri, event.event_id
 """
 
 # Capacity that was announced before it changed: planned. Leans on level_sweep.

@@ -92,6 +92,7 @@ class PoolState:
     short_since_ms: int | None = None
     levels: dict[Subject, Change] = field(default_factory=dict)
     holders: defaultdict[str, _Sums] = field(default_factory=lambda: defaultdict(_Sums))
+    waiting: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     families: dict[str, _Family] = field(default_factory=dict)
     total: _Family = _Family()
 
@@ -108,6 +109,7 @@ class PoolState:
             self.capacity += milli
         elif kind == PENDING:
             self.pending += milli
+            self.waiting[change.holder] += milli
         else:
             sums = self.holders[change.holder]
             if kind == OCCUPANCY:
@@ -130,19 +132,33 @@ class PoolState:
         self.families[owner] = family
 
     @property
-    def headroom(self) -> int:
-        """Unreserved + lendable + preemptible GPUs (section 9)."""
+    def unreserved(self) -> int:
+        """GPUs that nobody reserved and nobody holds."""
+        free = self.capacity - self.total.used - self.total.gap
+        return max(free, 0) - min(self.total.over, max(free, 0))
+
+    @property
+    def lendable(self) -> int:
+        """Idle reservations that could still be lent, as far as there is capacity behind them."""
         sums, capacity = self.total, self.capacity
-        free = capacity - sums.used - sums.gap
-        on_demand = min(sums.over, max(free, 0))
+        on_demand = min(sums.over, max(capacity - sums.used - sums.gap, 0))
         backed = max(capacity - sums.used - on_demand, 0)
         borrowed = min(sums.over - on_demand, sums.lendable_gap, backed)
-        lendable = min(sums.lendable_gap - borrowed, max(backed - borrowed, 0))
-        return max(free, 0) - on_demand + lendable + self.preemptible
+        return min(sums.lendable_gap - borrowed, max(backed - borrowed, 0))
+
+    @property
+    def headroom(self) -> int:
+        """Unreserved + lendable + preemptible GPUs (section 9)."""
+        return self.unreserved + self.lendable + self.preemptible
+
+    @property
+    def is_short(self) -> bool:
+        """A pool is short while pending demand exceeds its headroom."""
+        return self.pending > self.headroom
 
     def note_shortage(self, at_ms: int) -> None:
-        """A pool is short while pending demand exceeds its headroom."""
-        if self.pending <= self.headroom:
+        """Call once per instant, after all of its changes."""
+        if not self.is_short:
             self.short_since_ms = None
         elif self.short_since_ms is None:
             self.short_since_ms = at_ms

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import connection
 
 from billing.core.pool_moments import PENDING as PENDING_KIND
 from billing.core.pool_moments import Change, Moment, moments
-from billing.services.allocation_facts import HolderIndex, load_timeline, read_pool_facts
+from billing.services.allocation_facts import HolderIndex, holder_at, load_timeline, read_pool_facts
 from billing.sql_preemptions import ANNOUNCED, PENDING
 from ledger.core.levels import resolve_holders
 from ledger.core.periods import Span, to_datetime, to_ms
@@ -18,7 +18,7 @@ from ledger.core.units import MS_PER_DAY, MS_PER_HOUR
 from ledger.models import Pool, Service, ServiceClass
 
 # A shortage may be older than the first decision; before this it counts as having begun here.
-_LOOK_BACK_MS = 7 * MS_PER_DAY
+LOOK_BACK_MS = 7 * MS_PER_DAY
 # A planned change explains decisions that were taken up to this long before or after it.
 _ANNOUNCED_WITHIN_MS = MS_PER_HOUR
 
@@ -37,27 +37,48 @@ def read_moments(
     wanted: Mapping[str, Sequence[int]], pools: Mapping[str, Pool], void: list[int], index: HolderIndex
 ) -> Moments:
     """wanted: pool slug -> instants. One sweep per pool over the time between its first and last instant."""
-    owners = {
+    owners = service_owners()
+    found = {}
+    for slug, instants in wanted.items():
+        changes = read_changes(pools[slug], Span(min(instants), max(instants) + 1), void, index)
+        for instant, moment in moments(changes, instants, owners).items():
+            found[slug, instant] = _seen_from(moment, instant)
+    return Moments(found)
+
+
+def service_owners() -> dict[str, str]:
+    """Service slug -> slug of the tenant that owns it."""
+    return {
         service.slug: service.owner.slug
         for service in Service.objects.select_related("holder", "owner__holder")
         if service.owner is not None
     }
-    found = {}
-    for slug, instants in wanted.items():
-        changes = list(_changes(pools[slug], min(instants), max(instants), void, index))
-        for instant, moment in moments(changes, instants, owners).items():
-            found[slug, instant] = moment
-    return Moments(found)
 
 
-def _changes(
-    pool: Pool, first_ms: int, last_ms: int, void: list[int], index: HolderIndex
-) -> Iterator[Change]:
-    pending = _pending(pool, last_ms, void)
-    span = Span(first_ms - (_LOOK_BACK_MS if pending else 1), last_ms + 1)
-    effective = read_pool_facts(pool.pk, span, void, index).effective.levels
+def _seen_from(moment: Moment, instant_ms: int) -> Moment:
+    """However far back the sweep began for others, a lead time is the same: at most the look-back."""
+    since = moment.short_since_ms
+    return moment if since is None else replace(moment, short_since_ms=max(since, instant_ms - LOOK_BACK_MS))
+
+
+def read_changes(pool: Pool, span: Span, void: list[int], index: HolderIndex) -> list[Change]:
+    """Level changes of a pool before the end of `span`, beginning with what stood LOOK_BACK_MS before it (or just
+    before it, where nothing was ever pending), in order."""
+    pending = _pending(pool, span.end_ms, void, index)
+    first_ms = span.start_ms - (LOOK_BACK_MS if pending else 1)
+    changes = [*_held(pool, Span(first_ms, span.end_ms), void, index), *pending]
+    changes.sort(key=lambda change: change.time_ms)
+    # What stood at the beginning stood together: an older change alone would show a pool that never was.
+    return [replace(one, time_ms=first_ms) if one.time_ms < first_ms else one for one in changes]
+
+
+def _held(pool: Pool, span: Span, void: list[int], index: HolderIndex) -> Iterator[Change]:
+    """subject: the primary key of its row, so that a workload can be called by its name."""
+    facts = read_pool_facts(pool.pk, span, void, index)
+    effective = facts.effective.levels
     levels = resolve_holders(effective, load_timeline(effective.who.tolist(), index))
-    columns = (levels.kind, levels.subject, levels.attempt, levels.time_ms, levels.milli, levels.who)
+    subjects = facts.subject_ids(levels.subject, levels.attempt)
+    columns = (levels.kind, subjects, levels.attempt, levels.time_ms, levels.milli, levels.who)
     rows = zip(
         *(column.tolist() for column in columns), levels.lendable.tolist(), levels.group.tolist(), strict=True
     )
@@ -65,16 +86,22 @@ def _changes(
         holder = index.holders.slugs[who] if who >= 0 else ""
         preemptible = group >> 3 == ServiceClass.PREEMPTIBLE
         yield Change(time_ms, (kind, subject, attempt), holder, milli, lendable, preemptible)
-    yield from pending
 
 
-def _pending(pool: Pool, last_ms: int, void: list[int]) -> list[Change]:
+def _pending(pool: Pool, end_ms: int, void: list[int], index: HolderIndex) -> list[Change]:
     with connection.cursor() as cursor:
-        cursor.execute(PENDING, {"pool": pool.pk, "to": to_datetime(last_ms), "void": void})
-        return [
-            Change(to_ms(starts_at), (PENDING_KIND, subject, 0), "", milli)
-            for subject, starts_at, milli in cursor.fetchall()
-        ]
+        cursor.execute(PENDING, {"pool": pool.pk, "to": to_datetime(end_ms), "void": void})
+        rows = cursor.fetchall()
+    timeline = load_timeline({row[3] for row in rows}, index)
+    return [
+        Change(
+            to_ms(starts_at),
+            (PENDING_KIND, subject, 0),
+            index.holders.slugs[holder_at(timeline, identity, to_ms(starts_at))],
+            milli,
+        )
+        for subject, starts_at, milli, identity in rows
+    ]
 
 
 def announced_changes(pool: Pool, first_ms: int, last_ms: int, void: list[int]) -> list[tuple[int, int]]:

@@ -1,0 +1,161 @@
+"""Headroom of pools, who would give way, and when pools were short (domain.md section 9)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from billing.core.allocation_at import InstantSplit
+from billing.core.pool_moments import OCCUPANCY, Change
+from billing.core.preemption_workload import victim_holding
+from billing.core.shortage import (
+    GivesWay,
+    Headroom,
+    Prices,
+    Running,
+    Shortage,
+    giving_way,
+    headroom,
+    preemptions_of,
+    shortages,
+)
+from billing.models import PreemptionRecord
+from billing.selectors.prices import price_book
+from billing.services.allocation_facts import HolderIndex, void_events
+from billing.services.preemption_facts import workload_histories
+from billing.services.preemption_moments import read_changes, service_owners
+from ledger.core.periods import Span, to_datetime, to_ms
+from ledger.models import Pool, ServiceClass, Subject
+
+
+@dataclass(frozen=True)
+class PoolHeadroom:
+    """A pool's headroom at an instant. split: of its holders then."""
+
+    pool: Pool
+    headroom: Headroom
+    split: InstantSplit
+
+
+@dataclass(frozen=True)
+class PoolShortage:
+    """A shortage with the first preemption decided during it (None: none was), and how many there were."""
+
+    pool: Pool
+    shortage: Shortage
+    preemptions: int
+    first: PreemptionRecord | None
+
+    @property
+    def starts_at(self) -> datetime:
+        return to_datetime(self.shortage.starts_ms)
+
+    @property
+    def ends_at(self) -> datetime | None:
+        return None if self.shortage.ends_ms is None else to_datetime(self.shortage.ends_ms)
+
+    @property
+    def lead_time_ms(self) -> int | None:
+        """How long the shortage was visible before the first preemption that it caused."""
+        return None if self.first is None else to_ms(self.first.decided_at) - self.shortage.starts_ms
+
+
+def pools_named(slugs: Collection[str] | None) -> list[Pool]:
+    """Pools in order of slug; None: all of them. Unknown slugs name none."""
+    pools = Pool.objects.order_by("slug")
+    return list(pools if slugs is None else pools.filter(slug__in=slugs))
+
+
+def headrooms(at: datetime, pools: Iterable[Pool]) -> list[PoolHeadroom]:
+    """Each pool at an instant. Half a dozen queries per pool; they read what is held, and a week of changes where
+    something waits, to see since when it is short."""
+    index, void, owners = HolderIndex.load(), void_events(), service_owners()
+    found = []
+    for pool in pools:
+        changes = read_changes(pool, Span(to_ms(at), to_ms(at) + 1), void, index)
+        found.append(PoolHeadroom(pool, *headroom(changes, to_ms(at), owners)))
+    return found
+
+
+def gives_way(at: datetime, pool: Pool) -> list[GivesWay]:
+    """Workloads that hold more than they are entitled to, in the order in which they would give way."""
+    index, void = HolderIndex.load(), void_events()
+    changes = read_changes(pool, Span(to_ms(at), to_ms(at) + 1), void, index)
+    _, split = headroom(changes, to_ms(at), service_owners())
+    running = _running(at, pool, changes, void)
+    return giving_way(running, split, _prices(at, pool, running), to_ms(at))
+
+
+def _running(at: datetime, pool: Pool, changes: Iterable[Change], void: list[int]) -> list[Running]:
+    """What holds GPUs at the instant: two queries, for names and for how long (level_of_workload)."""
+    last = {change.subject: change for change in changes if change.subject[0] == OCCUPANCY}
+    held = {subject[1]: change for subject, change in last.items() if change.milli}
+    names = Subject.objects.in_bulk(list(held))
+    histories = workload_histories({(pool.cluster, one.subject) for one in names.values()}, void)
+    found = []
+    for pk, subject in names.items():
+        change, history = held[pk], histories.get((pool.cluster, subject.subject), ())
+        holding = victim_holding(history, pool.slug, subject.attempt, to_ms(at))
+        since = holding.unbroken_since_ms(to_ms(at) + 1) if holding else None
+        made = [at_ms for at_ms in holding.checkpoints_ms if at_ms <= to_ms(at)] if holding else []
+        found.append(
+            Running(
+                workload=subject.subject,
+                holder=change.holder,
+                milli=change.milli,
+                preemptible=change.preemptible,
+                is_serving=holding is None or holding.serving,
+                running_since_ms=change.time_ms if since is None else since,
+                checkpoint_ms=max(made, default=None),
+            )
+        )
+    return found
+
+
+def _prices(at: datetime, pool: Pool, running: Iterable[Running]) -> Prices:
+    book = price_book()
+    classes = {True: str(ServiceClass.PREEMPTIBLE.label), False: str(ServiceClass.GUARANTEED.label)}
+    return {
+        (one.holder, one.preemptible): book.prices(pool.slug, classes[one.preemptible], to_ms(at))
+        for one in running
+    }
+
+
+def shortages_of(window: Span, pools: Iterable[Pool]) -> list[PoolShortage]:
+    """Shortages that touch the window, by start and pool. A shortage older than a week before the window is shown
+    as having begun then. A few queries per pool, and one sweep over its changes."""
+    index, void, owners = HolderIndex.load(), void_events(), service_owners()
+    found: list[PoolShortage] = []
+    for pool in pools:
+        swept = shortages(read_changes(pool, window, void, index), owners, window)
+        if swept:
+            found += _with_preemptions(pool, swept, window)
+    return sorted(found, key=lambda one: (one.shortage.starts_ms, one.pool.slug))
+
+
+def _with_preemptions(pool: Pool, swept: list[Shortage], window: Span) -> Iterable[PoolShortage]:
+    records = {
+        to_ms(record.decided_at): record
+        for record in PreemptionRecord.objects.filter(
+            pool=pool,
+            queued_only=False,
+            decided_at__gt=to_datetime(swept[0].starts_ms),
+            decided_at__lt=to_datetime(window.end_ms),
+        )
+        .select_related("victim", "preemptor")
+        # Of several at one instant the first by id is kept, being the last put in.
+        .order_by("decided_at", "-preemption")
+    }
+    counts = Counter(
+        PreemptionRecord.objects.filter(
+            pool=pool, queued_only=False, decided_at__in=[record.decided_at for record in records.values()]
+        ).values_list("decided_at", flat=True)
+    )
+    for shortage in swept:
+        caused = preemptions_of(shortage, list(records))
+        first = records[caused[0]] if caused else None
+        yield PoolShortage(
+            pool, shortage, sum(counts[records[decided].decided_at] for decided in caused), first
+        )
