@@ -117,6 +117,11 @@ def _card(card: RateCardModel) -> RateCard:
     )
 
 
+def rating_policies() -> list[RatingPolicy]:
+    """All versions of the policy in order, as rating knows them."""
+    return [_rating_policy(policy) for policy in Policy.objects.order_by("valid_from")]
+
+
 def _rating_policy(policy: Policy) -> RatingPolicy:
     share = None if policy.lend_credit == BORROWER_PAID else Fraction(policy.lend_credit)
     return RatingPolicy(
