@@ -5,48 +5,49 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from django.http import Http404
+from django.http import Http404, HttpRequest, HttpResponseBase
 
 from ingest.models import Batch
-from ingest.selectors.pages import intake, open_quarantine, recent_batches, sources
-from ledger.views.page import Page, runs_the_ledger
+from ingest.selectors.pages import batches, intake, open_quarantine, sources
+from ingest.tables import batches_table, quarantine_table, quarantined_table, sources_table
+from ledger.views.page import runs_the_ledger
+from ledger.views.tables import Table, TablePage
 
 RAW_BYTES_SHOWN = 64 * 1024
-QUARANTINE_SHOWN = 100
 
 
-class OverviewPage(Page):
-    """Sources with their watermarks, what was refused and why, and the newest batches."""
+class OverviewPage(TablePage):
+    """Sources with their watermarks, what was refused and why, and the batches."""
 
     template = "ingest/overview.html"
     allows = staticmethod(runs_the_ledger)
 
-    def context(self, **_: Any) -> dict[str, Any]:
-        return {
-            "sources": sources(),
-            "intake": intake(),
-            "quarantine": open_quarantine(),
-            "batches": recent_batches(),
-        }
+    def tables(self) -> list[Table]:
+        return [quarantine_table(open_quarantine), sources_table(sources), batches_table(batches)]
+
+    def context(self) -> dict[str, Any]:
+        return {"intake": intake()}
 
 
-class BatchPage(Page):
+class BatchPage(TablePage):
     """One batch: its counts, what of it is in quarantine, and its bytes as they came."""
 
     template = "ingest/batch.html"
     allows = staticmethod(runs_the_ledger)
 
-    def context(self, batch_id: int, **_: Any) -> dict[str, Any]:
-        batch = Batch.objects.filter(pk=batch_id).first()
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        batch = Batch.objects.filter(pk=kwargs["batch_id"]).first()
         if batch is None:
             raise Http404
-        raw, is_cut = readable(batch)
-        return {
-            "batch": batch,
-            "quarantine": batch.quarantine.order_by("line")[:QUARANTINE_SHOWN],
-            "raw": raw,
-            "is_cut": is_cut,
-        }
+        self.batch = batch
+        return super().get(request, **kwargs)
+
+    def tables(self, **_: Any) -> list[Table]:
+        return [quarantined_table(lambda: self.batch.quarantine.order_by("line"))]
+
+    def context(self, **_: Any) -> dict[str, Any]:
+        raw, is_cut = readable(self.batch)
+        return {"batch": self.batch, "raw": raw, "is_cut": is_cut}
 
 
 def readable(batch: Batch) -> tuple[str | None, bool]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from django.utils.translation import gettext
 
 from billing.exports import bill, preemptions, usage
-from billing.exports.stream import csv_pieces
 from billing.models import Statement
 from billing.selectors.names import Names
 from ledger.access import Access
+from ledger.core.csv_stream import csv_pieces
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,15 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.functional import cached_property
 
 from billing.models import Statement
 from billing.selectors.allocations import RequeuedRow
 from billing.selectors.names import Names
 from billing.selectors.pages_months import (
-    HOLDER_CATEGORIES,
     PARTS_OF_CAPACITY,
+    MonthRow,
+    PoolMonth,
     TenantMonth,
     exceptions_of,
     month_rows,
@@ -21,13 +23,22 @@ from billing.selectors.pages_months import (
     tenant_months,
     whole_of,
 )
-from billing.selectors.pages_preemptions import month_preemptions, requeued_by_tenant
+from billing.selectors.pages_preemptions import MonthPreemptions, month_preemptions, requeued_by_tenant
 from billing.selectors.pages_proofs import month_proofs
 from billing.selectors.statements import statements_for
+from billing.views.month_tables import (
+    causes_table,
+    months_table,
+    pairs_table,
+    pools_table,
+    statements_table,
+    tenants_table,
+)
 from ledger.access import Access
 from ledger.models import Period
 from ledger.querysets import visible_to
 from ledger.views.page import Page, ledger_of
+from ledger.views.tables import Table, TablePage
 
 
 class Home(Page):
@@ -51,17 +62,24 @@ class Home(Page):
         return self.answer(request, {})
 
 
-class MonthsPage(Page):
+class MonthsPage(TablePage):
     """Every month: its state, its capacity, what was charged and what needs a person."""
 
     template = "billing/months.html"
 
-    def context(self, **_: Any) -> dict[str, Any]:
-        rows = month_rows(self.access)
-        context: dict[str, Any] = {"rows": rows, "currency": ledger_of(self.request).currency}
+    def tables(self) -> list[Table]:
+        currency = ledger_of(self.request).currency
+        found = [months_table(lambda: self.rows, currency, self.access)]
         if not self.access.sees_all_tenants:
-            context["statements"] = statements_for(self.access)
-        return context
+            found.append(statements_table(lambda: list(statements_for(self.access)), currency))
+        return found
+
+    @cached_property
+    def rows(self) -> list[MonthRow]:
+        return month_rows(self.access)
+
+    def context(self) -> dict[str, Any]:
+        return {"rows": self.rows}
 
 
 def period_or_404(month: str, access: Access) -> Period:
@@ -74,56 +92,73 @@ def period_or_404(month: str, access: Access) -> Period:
     return period
 
 
-class MonthPage(Page):
+class MonthPage(TablePage):
     """Where every GPU-hour went, who pays for it, what needs a person, and the proof that nothing is missing."""
 
     template = "billing/month.html"
 
     def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
-        period = period_or_404(kwargs["month"], self.access)
-        if self.access.sees_all_tenants:
-            return self.answer(request, self._whole(period))
-        mine = list(statements_for(self.access).filter(period=period))
-        if len(mine) == 1:
-            return redirect("billing:statement", month=period.month, tenant=mine[0].tenant.slug)
-        return self.answer(request, self._tables(period))
+        self.period = period_or_404(kwargs["month"], self.access)
+        if not self.access.sees_all_tenants:
+            mine = list(statements_for(self.access).filter(period=self.period))
+            if len(mine) == 1:
+                return redirect("billing:statement", month=self.period.month, tenant=mine[0].tenant.slug)
+        return super().get(request, **kwargs)
 
-    def _tables(self, period: Period) -> dict[str, Any]:
-        """What both the ledger's people and the tenants of several statements see."""
-        before = neighbour_before(period)
-        return {
-            "month": period.month,
-            "period": period,
-            "before": before,
+    @cached_property
+    def before(self) -> Period | None:
+        return neighbour_before(self.period)
+
+    @cached_property
+    def tenants(self) -> list[TenantMonth]:
+        return tenant_months(self.period, self.before, self.access)
+
+    @cached_property
+    def requeued(self) -> dict[str, RequeuedRow]:
+        return requeued_by_tenant(self.period, self.access)
+
+    @cached_property
+    def pools(self) -> list[PoolMonth]:
+        return pool_months(self.period)
+
+    @cached_property
+    def preemptions(self) -> MonthPreemptions:
+        return month_preemptions(self.period, self.access, Names(self.access, at=self.period.starts_at))
+
+    def tables(self, month: str) -> list[Table]:
+        sees_all = self.access.sees_all_tenants
+        currency = ledger_of(self.request).currency
+        found = [
+            tenants_table(
+                lambda: self.tenants, lambda: self.requeued, self.before, currency, with_totals=sees_all
+            )
+        ]
+        if sees_all:
+            found += [
+                pools_table(lambda: self.pools, lambda: whole_of(self.pools)),
+                causes_table(lambda: self.preemptions.causes, month),
+                pairs_table(lambda: self.preemptions.pairs, month),
+            ]
+        return found
+
+    def context(self, month: str) -> dict[str, Any]:
+        """Tenants of several statements see their table, the ledger's people all of it."""
+        shared = {
+            "month": month,
+            "period": self.period,
+            "before": self.before,
             "currency": ledger_of(self.request).currency,
-            "tenants": tenant_months(period, before, self.access),
-            "requeued": requeued_by_tenant(period, self.access),
+            "tenants": self.tenants,
         }
+        return {**shared, **self._whole()} if self.access.sees_all_tenants else shared
 
-    def _whole(self, period: Period) -> dict[str, Any]:
-        pools = pool_months(period)
-        tables = self._tables(period)
+    def _whole(self) -> dict[str, Any]:
         return {
-            **tables,
-            "pools": pools,
-            "preemptions": month_preemptions(period, self.access, Names(self.access, at=period.starts_at)),
-            "sums": _sums(tables["tenants"], tables["requeued"]),
-            "whole": whole_of(pools) if len(pools) > 1 else None,
+            "pools": self.pools,
+            "preemptions": self.preemptions,
+            "whole": whole_of(self.pools) if len(self.pools) > 1 else None,
             "parts": PARTS_OF_CAPACITY,
-            "categories": HOLDER_CATEGORIES,
-            "exceptions": exceptions_of(period),
-            "proofs": month_proofs(period, pools, [row.statement for row in tables["tenants"]]),
-            "total_minor": sum(row.statement.total_minor for row in tables["tenants"]),
+            "exceptions": exceptions_of(self.period),
+            "proofs": month_proofs(self.period, self.pools, [row.statement for row in self.tenants]),
+            "total_minor": sum(row.statement.total_minor for row in self.tenants),
         }
-
-
-def _sums(tenants: list[TenantMonth], requeued: dict[str, RequeuedRow]) -> dict[str, int]:
-    """The last row of the tenants' table."""
-    again = [requeued[row.statement.tenant.slug] for row in tenants if row.statement.tenant.slug in requeued]
-    return {
-        "occupied": sum(row.occupied_gpu_us for row in tenants),
-        "reserved_idle": sum(row.gpu_us.get("reserved_idle", 0) for row in tenants),
-        "lent": sum(row.gpu_us.get("lent", 0) for row in tenants),
-        "requeued": sum(row.requeued_gpu_us for row in again),
-        "waiting": sum(row.waiting_gpu_us for row in again),
-    }

@@ -7,9 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.core.paginator import Paginator
-from django.db.models import Q, QuerySet
-from django.http import Http404
+from django.http import Http404, HttpRequest, HttpResponseBase
 from django.utils.translation import gettext as _
 
 from billing.models import PreemptionRecord, WorkloadDay
@@ -17,62 +15,34 @@ from billing.selectors.names import Names
 from billing.selectors.pages_preemptions import ShownPreemption, month_records, neighbours_of, shown
 from billing.selectors.statements import preemption_records
 from billing.views.months import period_or_404
+from billing.views.preemption_table import preemption_record_table
 from billing.views.story import story
 from ledger.core.periods import Month, to_ms
-from ledger.models import Source, Tenant
-from ledger.querysets import visible_to
+from ledger.models import Source
 from ledger.views.page import Page, billing_zone, ledger_of
-from ledger.wording import CAUSES
-
-ROWS_A_PAGE = 50
+from ledger.views.tables import Table, TablePage
 
 
-class MonthPreemptionsPage(Page):
+class MonthPreemptionsPage(TablePage):
     """Who preempted whom: filters in the address, newest first."""
 
     template = "billing/preemptions.html"
 
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        self.period = period_or_404(kwargs["month"], self.access)
+        return super().get(request, **kwargs)
+
+    def tables(self, **_: Any) -> list[Table]:
+        return [
+            preemption_record_table(
+                lambda: month_records(self.period, self.access),
+                lambda: Names(self.access, at=self.period.starts_at),
+                self.access,
+            )
+        ]
+
     def context(self, month: str, **_: Any) -> dict[str, Any]:
-        period = period_or_404(month, self.access)
-        records = month_records(period, self.access)
-        causes = sorted(set(records.order_by().values_list("cause", flat=True)))
-        chosen = {name: self.request.GET.get(name, "") for name in ("cause", "pool", "victim", "preemptor")}
-        pools = sorted(set(records.order_by().values_list("pool__slug", flat=True)))
-        page = Paginator(self._filtered(records, chosen), ROWS_A_PAGE).get_page(self.request.GET.get("page"))
-        names = Names(self.access, at=period.starts_at)
-        query = self.request.GET.copy()
-        query.pop("page", None)
-        return {
-            "month": month,
-            "period": period,
-            "page": page,
-            "sides": [side for record in page for side in shown(record, names, self.access)],
-            "causes": [(cause, CAUSES.get(cause, cause)) for cause in causes],
-            "pools": pools,
-            "chosen": chosen,
-            "filtered": any(chosen.values()),
-            "rest_of_query": query.urlencode(),
-        }
-
-    def _filtered(
-        self, records: QuerySet[PreemptionRecord], chosen: dict[str, str]
-    ) -> QuerySet[PreemptionRecord]:
-        if chosen["cause"]:
-            records = records.filter(cause=chosen["cause"])
-        if chosen["pool"]:
-            records = records.filter(pool__slug=chosen["pool"])
-        for side in ("victim", "preemptor"):
-            if chosen[side]:
-                records = records.filter(self._is(side, chosen[side]))
-        return records
-
-    def _is(self, side: str, slug: str) -> Q:
-        """A tenant may ask for its own names only: another's would tell that it exists."""
-        is_slug = Q(**{f"{side}__slug": slug})
-        if self.access.sees_all_tenants:
-            return is_slug
-        own = visible_to(Tenant.objects.all(), self.access).values("pk")
-        return is_slug & Q(**{f"{side}__in": own})
+        return {"month": month, "period": self.period}
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,15 @@ from django.db.models import Count, Max, QuerySet, Sum
 from ingest.models import Batch, BatchState, QuarantinedEvent
 from ledger.models import Source
 
-RECENT_BATCHES = 50
-
 
 def sources() -> QuerySet[Source]:
     """Those in use first, by address."""
     return Source.objects.order_by("retired_at", "uri")
 
 
-def recent_batches() -> QuerySet[Batch]:
-    """The newest, without their bytes."""
-    return Batch.objects.defer("body").order_by("-pk")[:RECENT_BATCHES]
+def batches() -> QuerySet[Batch]:
+    """The newest first, without their bytes."""
+    return Batch.objects.defer("body").order_by("-pk")
 
 
 @dataclass(frozen=True)

@@ -252,5 +252,21 @@ def test_the_preemptor_sees_its_victim_without_a_name(books: Books, people: dict
 def test_asking_for_another_tenant_by_name_tells_nothing(books: Books, people: dict[str, User]) -> None:
     client = client_of(people["viewer-of-gamma"])
     for filters in ({"preemptor": "acme"}, {"victim": "acme"}, {"preemptor": "nobody-at-all"}):
-        assert client.get(f"/months/{MONTH}/preemptions/", filters).context["sides"] == []
-    assert len(client.get(f"/months/{MONTH}/preemptions/", {"victim": "gamma"}).context["sides"]) == 1
+        assert _shown_preemptions(client, filters) == []
+    assert len(_shown_preemptions(client, {"victim": "gamma"})) == 1
+
+
+def _shown_preemptions(client: Client, filters: dict[str, str]) -> list[Any]:
+    shown: list[Any] = (
+        client.get(f"/months/{MONTH}/preemptions/", filters).context["tables"]["preemptions"].shown
+    )
+    return shown
+
+
+def test_a_tenant_cannot_sort_by_the_names_of_others(books: Books, people: dict[str, User]) -> None:
+    url = f"/months/{MONTH}/preemptions/"
+    can_sort = {}
+    for name in ("finance", "viewer-of-gamma"):
+        heads = client_of(people[name]).get(url).context["tables"]["preemptions"].heads
+        can_sort[name] = {head.column.key for head in heads if head.url}
+    assert can_sort["finance"] - can_sort["viewer-of-gamma"] == {"victim", "preemptor", "waiting_gpu_hours"}
