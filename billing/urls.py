@@ -3,7 +3,7 @@
 from django.urls import URLPattern, URLResolver, path
 
 from billing.views.cluster import ClusterPage
-from billing.views.months import Home, MonthPage, MonthsPage
+from billing.views.months import Home, MonthFile, MonthPage, MonthsPage
 from billing.views.preemptions import MonthPreemptionsPage, PreemptionPage
 from billing.views.search import SearchPage
 from billing.views.statements import StatementFile, StatementLinePage, StatementPage
@@ -16,6 +16,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", Home.as_view(), name="home"),
     path("months/", MonthsPage.as_view(), name="months"),
     path("months/<str:month>/", MonthPage.as_view(), name="month"),
+    path("months/<str:month>/<str:name>.csv", MonthFile.as_view(), name="month-file"),
     path("months/<str:month>/preemptions/", MonthPreemptionsPage.as_view(), name="month-preemptions"),
     path(STATEMENT, StatementPage.as_view(), name="statement"),
     path(f"{STATEMENT}<str:name>.csv", StatementFile.as_view(), name="statement-file"),

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.http import Http404, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema, extend_schema_view
-from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.request import Request
 
+from billing.api.downloads import AnyAccept
 from billing.exports.journal import journal
 from ledger.api.views import LedgerView
 from ledger.models import Period
 
 
-class _AnyAccept(DefaultContentNegotiation):
-    """A download is the file that its name says, whatever the client prefers."""
-
-    def select_renderer(self, request: Request, renderers: Any, format_suffix: str | None = None) -> Any:
-        return renderers[0], renderers[0].media_type
-
-
 class _JournalView(LedgerView):
     """Every transfer posted in the month, whatever month it concerns."""
 
-    content_negotiation_class = _AnyAccept
+    content_negotiation_class = AnyAccept
     allows = staticmethod(lambda access: access.sees_all_tenants)
     form: ClassVar[str]
     content_type: ClassVar[str]

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.http import Http404, StreamingHttpResponse
+from django.http import Http404, HttpResponse, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
-from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from billing.api.downloads import (
+    AnyAccept,
+    checksum_download,
+    csv_download,
+    file_schema,
+    is_for_spreadsheets,
+)
 from billing.exports import preemptions as preemption_export
 from billing.exports.bill import COLUMNS as BILL
 from billing.exports.bill import line_row
-from billing.exports.files import file_name, statement_file
+from billing.exports.files import FORMATS, file_name, statement_file
 from billing.models import Statement, StatementState
 from billing.selectors.names import Names
 from billing.selectors.statements import statements_for
@@ -142,28 +147,19 @@ class StatementPreemptionsView(ListView):
         )
 
 
-class _AnyAccept(DefaultContentNegotiation):
-    """A download is the file that its name says, whatever the client prefers."""
-
-    def select_renderer(self, request: Request, renderers: Any, format_suffix: str | None = None) -> Any:
-        return renderers[0], renderers[0].media_type
-
-
 class _StatementFileView(LedgerView):
     """A file of a statement, streamed."""
 
     parameters = frozenset({"excel"})
-    content_negotiation_class = _AnyAccept
+    content_negotiation_class = AnyAccept
     file: ClassVar[str]
 
     def get(self, request: Request, statement_id: UUID) -> StreamingHttpResponse:
         statement = _one(self.access, statement_id)
-        excel = request.query_params.get("excel") == "1"
-        response = StreamingHttpResponse(
-            statement_file(statement, self.file, self.access, excel=excel),
-            content_type="text/csv; charset=utf-8",
+        excel = is_for_spreadsheets(request)
+        response = csv_download(
+            statement_file(statement, self.file, self.access, excel=excel), file_name(statement, self.file)
         )
-        response["Content-Disposition"] = f'attachment; filename="{file_name(statement, self.file)}"'
         if statement.state == StatementState.ISSUED:
             # An issued statement never changes again.
             response["ETag"] = f'"{statement.sha256}-{self.file}-{int(excel)}"'
@@ -171,32 +167,66 @@ class _StatementFileView(LedgerView):
         return response
 
 
-def _file_schema(operation_id: str) -> Callable[[type[_StatementFileView]], type[_StatementFileView]]:
-    excel = OpenApiParameter("excel", str, enum=["1"], description="byte-order mark and translated headings")
-    schema = extend_schema(
-        operation_id=operation_id,
-        parameters=[excel],
-        responses={(200, "text/csv"): OpenApiTypes.BINARY},
-    )
-    return extend_schema_view(get=schema)
-
-
-@_file_schema("statements_bill_csv")
+@file_schema("statements_bill_csv")
 class BillCsvView(_StatementFileView):
     """`bill.csv`: one row per line, the total last."""
 
     file = "bill"
 
 
-@_file_schema("statements_usage_csv")
+@file_schema("statements_usage_csv")
 class UsageCsvView(_StatementFileView):
     """`usage.csv`: one row per slot and category, in exact GPU-microseconds."""
 
     file = "usage"
 
 
-@_file_schema("statements_preemptions_csv")
+@file_schema("statements_preemptions_csv")
 class PreemptionsCsvView(_StatementFileView):
     """`preemptions.csv`: every preemption as victim and as cause."""
 
     file = "preemptions"
+
+
+@file_schema("statements_focus_1_2_csv")
+class Focus12CsvView(_StatementFileView):
+    """FOCUS 1.2 Cost and Usage of a statement, by the slot."""
+
+    file = "focus-1.2"
+
+
+@file_schema("statements_focus_1_4_csv")
+class Focus14CsvView(_StatementFileView):
+    """FOCUS 1.4 Cost and Usage of a statement, by the slot."""
+
+    file = "focus-1.4"
+
+
+@file_schema("statements_focus_1_4_billing_period_csv")
+class FocusBillingPeriodCsvView(_StatementFileView):
+    """FOCUS 1.4 Billing Period of a statement's month."""
+
+    file = "focus-1.4-billing-period"
+
+
+@file_schema("statements_focus_1_4_invoice_detail_csv")
+class FocusInvoiceDetailCsvView(_StatementFileView):
+    """FOCUS 1.4 Invoice Detail: a statement's lines as printed."""
+
+    file = "focus-1.4-invoice-detail"
+
+
+class StatementChecksumView(LedgerView):
+    """SHA-256 of a file of a statement, as `sha256sum -c` reads it; for a closed month it is always the same."""
+
+    content_negotiation_class = AnyAccept
+
+    @extend_schema(
+        operation_id="statements_file_sha256", responses={(200, "text/plain"): OpenApiTypes.BINARY}
+    )
+    def get(self, request: Request, statement_id: UUID, name: str) -> HttpResponse:
+        statement = _one(self.access, statement_id)
+        if name not in FORMATS:
+            raise Http404
+        pieces = statement_file(statement, name, self.access)
+        return checksum_download(pieces, file_name(statement, name))

@@ -7,6 +7,7 @@ from billing.api import (
     disputes,
     journals,
     masters,
+    month_files,
     periods,
     preemptions,
     statements,
@@ -38,6 +39,31 @@ urlpatterns: list[URLPattern | URLResolver] = [
         statements.PreemptionsCsvView.as_view(),
         name="api-preemptions-csv",
     ),
+    path(
+        "statements/<uuid:statement_id>/focus-1.2.csv",
+        statements.Focus12CsvView.as_view(),
+        name="api-focus-1-2-csv",
+    ),
+    path(
+        "statements/<uuid:statement_id>/focus-1.4.csv",
+        statements.Focus14CsvView.as_view(),
+        name="api-focus-1-4-csv",
+    ),
+    path(
+        "statements/<uuid:statement_id>/focus-1.4-billing-period.csv",
+        statements.FocusBillingPeriodCsvView.as_view(),
+        name="api-focus-billing-period-csv",
+    ),
+    path(
+        "statements/<uuid:statement_id>/focus-1.4-invoice-detail.csv",
+        statements.FocusInvoiceDetailCsvView.as_view(),
+        name="api-focus-invoice-detail-csv",
+    ),
+    path(
+        "statements/<uuid:statement_id>/<str:name>.csv.sha256",
+        statements.StatementChecksumView.as_view(),
+        name="api-statement-sha256",
+    ),
     path("usage/tokens/", tokens.TokensView.as_view(), name="api-usage-tokens"),
     path("tenants/", masters.TenantsView.as_view(), name="api-tenants"),
     path("pools/", masters.PoolsView.as_view(), name="api-pools"),
@@ -46,6 +72,31 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("periods/<str:month>/review/", periods.ReviewView.as_view(), name="api-period-review"),
     path("periods/<str:month>/checklist/", periods.ChecklistView.as_view(), name="api-period-checklist"),
     path("periods/<str:month>/close/", periods.CloseView.as_view(), name="api-period-close"),
+    path(
+        "periods/<str:month>/focus-1.2.csv",
+        month_files.MonthFocus12CsvView.as_view(),
+        name="api-month-focus-1-2-csv",
+    ),
+    path(
+        "periods/<str:month>/focus-1.4.csv",
+        month_files.MonthFocus14CsvView.as_view(),
+        name="api-month-focus-1-4-csv",
+    ),
+    path(
+        "periods/<str:month>/focus-1.4-billing-period.csv",
+        month_files.MonthFocusBillingPeriodCsvView.as_view(),
+        name="api-month-focus-billing-period-csv",
+    ),
+    path(
+        "periods/<str:month>/focus-1.4-invoice-detail.csv",
+        month_files.MonthFocusInvoiceDetailCsvView.as_view(),
+        name="api-month-focus-invoice-detail-csv",
+    ),
+    path(
+        "periods/<str:month>/<str:name>.csv.sha256",
+        month_files.MonthChecksumView.as_view(),
+        name="api-month-sha256",
+    ),
     path("periods/<str:month>/journal.csv", journals.JournalCsvView.as_view(), name="api-journal-csv"),
     path(
         "periods/<str:month>/journal.beancount",

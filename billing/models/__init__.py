@@ -1,4 +1,5 @@
 from billing.models.allocation import Allocation, BillingFinding, LendingDay, PoolSlot, WorkloadDay
+from billing.models.detail import StatementDetail
 from billing.models.life import (
     Approval,
     ApprovalKind,
@@ -55,6 +56,7 @@ __all__ = [
     "ServicePolicy",
     "Statement",
     "StatementApproval",
+    "StatementDetail",
     "StatementLine",
     "StatementState",
     "TokenPrice",

@@ -20,6 +20,7 @@ class Names:
         self._own = access.tenant_ids
         holders = Holder.objects.select_related("tenant", "service__owner")
         self._holders = {holder.pk: holder for holder in holders}
+        self._ids = {holder.slug: pk for pk, holder in self._holders.items()}
 
     def shown(self, holder_id: int | None) -> str:
         """The slug of one's own, of services and of the unattributed; another tenant's display alias."""
@@ -29,6 +30,10 @@ class Names:
         if self._open or holder.kind != HolderKind.TENANT or holder_id in self._own:
             return holder.slug
         return holder.tenant.display_alias or ANOTHER_TENANT
+
+    def shown_slug(self, slug: str) -> str:
+        """The same for a holder known by its slug."""
+        return self.shown(self._ids[slug])
 
     def is_other(self, holder_id: int | None) -> bool:
         """Whether details of this holder (workload names and ids) stay hidden."""

@@ -11,6 +11,7 @@ from billing.selectors.accounts import accounts
 from billing.selectors.adjustments import credit_line
 from billing.selectors.terms import month_terms
 from billing.services.allocation import compute_allocation
+from billing.services.detail import keep_detail
 from billing.services.months import compute_month
 from billing.services.periods import earliest_not_closed
 from billing.services.posting import post_month
@@ -76,6 +77,7 @@ def _adjust(period: Period, posted_in: Period) -> int:
     ledger, month = ensure_books(), Month.parse(period.month)
     span = Span(to_ms(period.starts_at), to_ms(period.ends_at))
     terms, books = month_terms(month, ledger.billing_time_zone), accounts()
+    keep_detail(period)
     rebuilt = rebuild_preemptions(span, span.end_ms, terms, books)
     compute_allocation(month, horizon=period.ends_at, closed_too=True)
     share_preemptions(rebuilt, terms, books, PreemptionPrices(ledger, terms.rating.prices))

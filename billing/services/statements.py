@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import QuerySet
-from django.db.models.fields.json import KT
+from django.db.models.fields.json import KeyTransform
 
 from billing.core.line_text import description
 from billing.core.rating_lines import GPU_US, Line, tenant_account
@@ -76,7 +76,8 @@ def draft_statements(
         of_account[line.account].append(line)
     existing = {statement.tenant_id: statement for statement in _drafts_before(period)}
     changed, rows = [], []
-    tenants = Tenant.objects.filter(account__isnull=False).select_related("holder").order_by("holder__slug")
+    tenants = Tenant.objects.filter(account__isnull=False).select_related("holder", "parent__holder")
+    tenants = tenants.order_by("holder__slug")
     for tenant in tenants:
         before = existing.get(tenant.pk)
         if before is not None and before.state != StatementState.DRAFT:
@@ -121,7 +122,18 @@ def _draft(tenant: Tenant, printed: Bill, month: _Month, now: datetime) -> State
     )
 
 
-_HEADING = ("name", "time_zone", "computed_up_to", "currency", "informational")
+_HEADING = (
+    "name",
+    "issuer",
+    "parent",
+    "cost_center",
+    "gl_code",
+    "tags",
+    "time_zone",
+    "computed_up_to",
+    "currency",
+    "informational",
+)
 
 
 def _heading(tenant: Tenant, month: _Month) -> dict[str, Any]:
@@ -129,6 +141,11 @@ def _heading(tenant: Tenant, month: _Month) -> dict[str, Any]:
         "number": f"{month.period.month}-{tenant.slug}",
         "tenant": tenant.slug,
         "name": tenant.name,
+        "issuer": str(month.ledger.options.get("organization", "")),
+        "parent": tenant.parent.slug if tenant.parent else "",
+        "cost_center": tenant.cost_center,
+        "gl_code": tenant.gl_code,
+        "tags": {str(name): str(value) for name, value in tenant.tags.items()},
         "month": month.period.month,
         "time_zone": month.ledger.billing_time_zone,
         "starts_at": month.period.starts_at.isoformat(),
@@ -163,20 +180,16 @@ def _totals(slug: str, printed: Bill, month: _Month) -> dict[str, str]:
 def _drafts_before(period: Period) -> QuerySet[Statement]:
     """The month's statements with their totals and what their content says of `_HEADING`, not the content itself."""
     rows = Statement.objects.filter(period=period).only("tenant_id", "state", "sha256", "totals")
-    return rows.annotate(**{f"said_{name}": KT(f"content__{name}") for name in _HEADING})
+    return rows.annotate(**{f"said_{name}": KeyTransform(name, "content") for name in _HEADING})
 
 
 def _still_says(draft: Statement, tenant: Tenant, month: _Month) -> bool:
     """Whether what the draft says beside its lines is still so."""
     heading = _heading(tenant, month)
-    if any(getattr(draft, f"said_{name}") != _as_json_text(heading[name]) for name in _HEADING):
+    if any(getattr(draft, f"said_{name}") != heading[name] for name in _HEADING):
         return False
     said = {name: value for name, value in draft.totals.items() if name in _MEASURED}
     return said == _measured(tenant.slug, month)
-
-
-def _as_json_text(value: str | bool) -> str:
-    return value if isinstance(value, str) else str(value).lower()
 
 
 _TOKENS = ("requests", "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect
 from django.utils.functional import cached_property
 
+from billing.exports.files import MONTH_FORMATS, month_file, month_file_name
 from billing.models import Statement
 from billing.selectors.allocations import RequeuedRow
 from billing.selectors.names import Names
@@ -149,6 +150,7 @@ class MonthPage(TablePage):
             "before": self.before,
             "currency": ledger_of(self.request).currency,
             "tenants": self.tenants,
+            "formats": list(MONTH_FORMATS),
         }
         return {**shared, **self._whole()} if self.access.sees_all_tenants else shared
 
@@ -162,3 +164,16 @@ class MonthPage(TablePage):
             "proofs": month_proofs(self.period, self.pools, [row.statement for row in self.tenants]),
             "total_minor": sum(row.statement.total_minor for row in self.tenants),
         }
+
+
+class MonthFile(Page):
+    """A download of a month: the same bytes as from the API."""
+
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        period, name = period_or_404(kwargs["month"], self.access), kwargs["name"]
+        if name not in MONTH_FORMATS:
+            raise Http404
+        pieces = month_file(period, name, self.access, excel=request.GET.get("excel") == "1")
+        response = StreamingHttpResponse(pieces, content_type="text/csv; charset=utf-8")
+        response["Content-Disposition"] = f'attachment; filename="{month_file_name(period, name)}"'
+        return response

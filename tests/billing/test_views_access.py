@@ -11,6 +11,7 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
+from billing.exports.files import FORMATS, MONTH_FORMATS
 from ledger.models import Membership, Role, User
 from tests.billing.page_books import (
     MONTH,
@@ -49,6 +50,7 @@ RULES: dict[str, Rule] = {
     "billing:home": Rule(EVERYBODY),
     "billing:months": Rule(WITH_A_ROLE),
     "billing:month": Rule(WITH_A_ROLE, lambda books: {"month": MONTH}),
+    "billing:month-file": Rule(WITH_A_ROLE, lambda books: {"month": MONTH, "name": "focus-1.2"}),
     "billing:month-preemptions": Rule(WITH_A_ROLE, lambda books: {"month": MONTH}),
     "billing:statement": Rule((*RUNNERS, *ACME), _statement()),
     "billing:statement-file": Rule((*RUNNERS, *ACME), _statement(name="bill")),
@@ -217,7 +219,8 @@ def test_a_tenant_that_has_nothing_to_do_with_others_finds_no_trace_of_them(
         "/months/",
         f"/months/{MONTH}/preemptions/",
         f"/months/{MONTH}/statements/delta/",
-        *[f"/months/{MONTH}/statements/delta/{name}.csv" for name in ("bill", "usage", "preemptions")],
+        *[f"/months/{MONTH}/statements/delta/{name}.csv" for name in FORMATS],
+        *[f"/months/{MONTH}/{name}.csv" for name in MONTH_FORMATS],
     ]
     for path in paths:
         response = client.get(path)

@@ -19,7 +19,9 @@ OPERATOR = Access(name="command line", roles=frozenset({Role.AUDITOR}))
 
 
 class Command(LedgerCommand):
-    help = "Write a tenant's month as CSV: the bill, its usage by the hour, or its preemptions."
+    help = (
+        "Write a tenant's month as CSV: the bill, its usage by the hour, its preemptions, or FOCUS datasets."
+    )
     example = "manage.py export_statement 2026-10 acme --format bill -o acme.csv"
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -1,0 +1,201 @@
+"""What a statement's lines are made of, slot by slot, and the preemptions that hit its tenant.
+
+A closed statement's detail never changes: once late facts have its month computed again, what was kept of it
+(`StatementDetail`) is read instead of the slots.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import zstandard
+from django.db import connection, transaction
+
+from billing.core.focus import BilledLine
+from billing.models import PreemptionShare, Statement, StatementDetail, StatementState
+from billing.sql_exports import LENDERS_OF, SLOTS_OF_ACCOUNT
+from ledger.core.periods import to_ms
+from ledger.models import Purpose, ServiceClass
+
+_FETCH = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A line's GPU time in one slot. lenders: slugs of whose idle reservation may have run it (borrowed only)."""
+
+    position: int
+    starts_ms: int
+    ends_ms: int
+    gpu_us: int
+    lenders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A preemption of the month that hit the tenant, with its part of the measures; None: unknown."""
+
+    preemption: str
+    pool: str
+    decided_ms: int
+    requeued_gpu_us: int | None
+    waiting_gpu_us: int
+
+
+def detail_of(statement: Statement, lines: Sequence[BilledLine]) -> Iterator[Slice | Hit]:
+    """Slices in order of slot, then hits in order of decision. Streams: memory does not grow with the month."""
+    kept = None
+    if statement.state == StatementState.ISSUED:
+        kept = StatementDetail.objects.filter(pk=statement.pk).values_list("content", flat=True).first()
+    if kept is not None:
+        yield from unpacked(bytes(kept))
+        return
+    yield from slices(statement, lines)
+    yield from hits(statement)
+
+
+def slices(statement: Statement, lines: Sequence[BilledLine]) -> Iterator[Slice]:
+    """Every slot of the lines that are known by the slot, through a server-side cursor."""
+    versions = _versions(lines)
+    lenders = _Lenders(statement, lines)
+    period = statement.period
+    parameters: dict[str, Any] = {
+        "account": _account(statement),
+        "from": period.starts_at,
+        "to": period.ends_at,
+    }
+    with transaction.atomic(), connection.chunked_cursor() as cursor:
+        cursor.execute(SLOTS_OF_ACCOUNT, parameters)
+        while found := cursor.fetchmany(_FETCH):
+            for starts_at, ends_at, pool, service, service_class, purpose, idle, category, gpu_us in found:
+                start_ms = to_ms(starts_at)
+                kind = (
+                    pool,
+                    service,
+                    str(ServiceClass(service_class).label),
+                    str(Purpose(purpose).label),
+                    idle,
+                    category,
+                )
+                froms, positions = versions[kind]
+                position = positions[bisect_right(froms, start_ms) - 1]
+                of_slot = lenders.of(pool, service, start_ms) if category == "borrowed" else ()
+                yield Slice(position, start_ms, to_ms(ends_at), int(gpu_us), of_slot)
+
+
+def _account(statement: Statement) -> int:
+    return int(statement.tenant.account.pk)
+
+
+_Kind = tuple[str, str, str, str, bool, str]
+
+
+def _versions(lines: Iterable[BilledLine]) -> dict[_Kind, tuple[list[int], list[int]]]:
+    """What a slot's part is -> starts of the versions that have a line of it, and the lines' positions."""
+    found: defaultdict[_Kind, list[tuple[int, int]]] = defaultdict(list)
+    for line in lines:
+        if line.is_of_slots:
+            kind = (
+                line.pool,
+                line.service,
+                line.service_class,
+                line.purpose,
+                line.service_idle,
+                line.category,
+            )
+            found[kind].append((line.version_from_ms, line.position))
+    return {
+        kind: ([start for start, _ in sorted(parts)], [position for _, position in sorted(parts)])
+        for kind, parts in found.items()
+    }
+
+
+class _Lenders:
+    """Who lent to the statement's holders: the tenant and the services it shares, per pool and day."""
+
+    def __init__(self, statement: Statement, lines: Sequence[BilledLine]) -> None:
+        borrowing = [line for line in lines if line.category == "borrowed"]
+        self._tenant = statement.tenant.slug
+        self._found: defaultdict[tuple[str, str], dict[int, list[str]]] = defaultdict(dict)
+        if not borrowing:
+            return
+        parameters: dict[str, Any] = {
+            "from": statement.period.starts_at,
+            "to": statement.period.ends_at,
+            "borrowers": sorted({line.service or self._tenant for line in borrowing}),
+        }
+        with connection.cursor() as cursor:
+            cursor.execute(LENDERS_OF, parameters)
+            for pool, borrower, starts_at, lender in cursor.fetchall():
+                self._found[pool, borrower].setdefault(to_ms(starts_at), []).append(lender)
+
+    def of(self, pool: str, service: str, at_ms: int) -> tuple[str, ...]:
+        segments = self._found.get((pool, service or self._tenant), {})
+        starts = [start for start in segments if start <= at_ms]
+        return tuple(segments[max(starts)]) if starts else ()
+
+
+def hits(statement: Statement) -> Iterator[Hit]:
+    period = statement.period
+    shares = PreemptionShare.objects.filter(
+        account=_account(statement),
+        record__decided_at__gte=period.starts_at,
+        record__decided_at__lt=period.ends_at,
+        record__queued_only=False,
+    )
+    ordered = shares.select_related("record__pool").order_by("record__decided_at", "record")
+    for share in ordered.iterator(chunk_size=_FETCH):
+        lost, recompute = share.lost_gpu_us, share.recompute_gpu_us
+        requeued = None if lost is None and recompute is None else (lost or 0) + (recompute or 0)
+        yield Hit(
+            str(share.record_id),
+            share.record.pool.slug,
+            to_ms(share.record.decided_at),
+            requeued,
+            share.waiting_gpu_us,
+        )
+
+
+# What is kept: one text line per slice or hit.
+
+
+def packed(detail: Iterable[Slice | Hit]) -> bytes:
+    compressor = zstandard.ZstdCompressor(level=9).compressobj()
+    pieces = [compressor.compress((_text(one) + "\n").encode()) for one in detail]
+    return b"".join((*pieces, compressor.flush()))
+
+
+def _text(one: Slice | Hit) -> str:
+    if isinstance(one, Slice):
+        parts: tuple[Any, ...] = (
+            one.position,
+            one.starts_ms,
+            one.ends_ms,
+            one.gpu_us,
+            ",".join(one.lenders),
+        )
+        return "s " + " ".join(map(str, parts))
+    requeued = "" if one.requeued_gpu_us is None else one.requeued_gpu_us
+    return f"p {one.preemption} {one.pool} {one.decided_ms} {requeued} {one.waiting_gpu_us}"
+
+
+def unpacked(content: bytes) -> Iterator[Slice | Hit]:
+    rest = b""
+    for piece in zstandard.ZstdDecompressor().read_to_iter(content):
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            yield _read(line.decode())
+
+
+def _read(text: str) -> Slice | Hit:
+    what, *parts = text.split(" ")
+    if what == "s":
+        position, starts_ms, ends_ms, gpu_us, lenders = parts
+        named = tuple(filter(None, lenders.split(",")))
+        return Slice(int(position), int(starts_ms), int(ends_ms), int(gpu_us), named)
+    preemption, pool, decided_ms, requeued, waiting = parts
+    return Hit(preemption, pool, int(decided_ms), int(requeued) if requeued else None, int(waiting))
