@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from rest_framework.request import Request
 
-from billing.core.windows import BadWindow, parse_window
+from billing.core.windows import BadWindow, parse_instant, parse_window
 from billing.selectors.allocations import DIMENSIONS, FILTERS, STEPS, AllocationQuestion
 from ledger.access import Access
 from ledger.api.problems import Problem
-from ledger.core.periods import Span
+from ledger.core.periods import Span, to_datetime
 from ledger.models import Ledger, ServiceClass
 
 _CLASSES = {str(choice.label): str(choice.value) for choice in ServiceClass}
@@ -82,3 +84,16 @@ def _class_values(values: list[str]) -> list[str]:
                 400, "bad_filter", f"there is no service_class '{value}'.", parameter="service_class"
             )
     return [_CLASSES[value] for value in values]
+
+
+def instant_of(request: Request, default: datetime) -> datetime:
+    """The `at` parameter."""
+    text = request.query_params.get("at")
+    if text is None:
+        return default
+    try:
+        return to_datetime(parse_instant(text))
+    except BadWindow as error:
+        raise Problem(400, "bad_instant", str(error), parameter="at") from None
+    except OverflowError:
+        raise Problem(400, "bad_instant", f"{text!r} is out of range", parameter="at") from None

@@ -4,12 +4,15 @@ from django.urls import URLPattern, URLResolver, path
 
 from billing.api import (
     allocations,
+    demand,
     disputes,
     journals,
     masters,
     month_files,
     periods,
     preemptions,
+    reservations,
+    shortages,
     statements,
     tokens,
 )
@@ -64,6 +67,17 @@ urlpatterns: list[URLPattern | URLResolver] = [
         statements.StatementChecksumView.as_view(),
         name="api-statement-sha256",
     ),
+    path("headroom/", shortages.HeadroomView.as_view(), name="api-headroom"),
+    path("shortages/", shortages.ShortagesView.as_view(), name="api-shortages"),
+    path("reservations/", reservations.ReservationsView.as_view(), name="api-reservations"),
+    path(
+        "reservations/utilization/",
+        reservations.UtilizationView.as_view(),
+        name="api-reservation-utilization",
+    ),
+    path("lending/", reservations.LendingView.as_view(), name="api-lending"),
+    path("demand/", demand.DemandView.as_view(), name="api-demand"),
+    path("rejections/", demand.RejectionsView.as_view(), name="api-rejections"),
     path("usage/tokens/", tokens.TokensView.as_view(), name="api-usage-tokens"),
     path("tenants/", masters.TenantsView.as_view(), name="api-tenants"),
     path("pools/", masters.PoolsView.as_view(), name="api-pools"),

@@ -38,7 +38,7 @@ def parse_window(text: str, zone: str, now_ms: int) -> Span:
         raise BadWindow(
             "window is a month such as 2026-10, today, yesterday, last7d, or start,end in RFC 3339"
         )
-    span = Span(_instant(start_text), _instant(end_text))
+    span = Span(parse_instant(start_text), parse_instant(end_text))
     if span.end_ms <= span.start_ms:
         raise BadWindow("window ends before it starts")
     return span
@@ -60,7 +60,12 @@ def _local_day(now_ms: int, zone: str, back: int) -> Span:
     return Span(to_ms(starts), to_ms(ends))
 
 
-def _instant(text: str) -> int:
+def parse_instant(text: str) -> int:
+    """An RFC 3339 instant with an offset, in UTC ms.
+
+    Raises:
+        BadWindow: it is none, or has no offset.
+    """
     try:
         instant = datetime.fromisoformat(text.strip().replace(" ", "+"))
     except ValueError:
