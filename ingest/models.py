@@ -64,6 +64,9 @@ class QuarantinedEvent(models.Model):
     reason = models.CharField(max_length=40)
     detail = models.TextField(blank=True)
     raw = models.BinaryField()
+    adapter = models.CharField(
+        max_length=40, blank=True, db_default="", help_text="that refused it: `raw` is then a native record"
+    )
     resolved_at = models.DateTimeField(null=True)
     resolution = models.CharField(max_length=40, blank=True)
     resolved_by = models.CharField(max_length=150, blank=True)

@@ -49,6 +49,11 @@ class Access:
         """Batches, quarantine, sources, raw events: whoever runs or checks the books, not tenants."""
         return self.sees_all_tenants
 
+    @property
+    def may_tend_sources(self) -> bool:
+        """Sign off and answer for sources, retry quarantine, map identities."""
+        return self.is_platform or self.is_finance
+
     def sees_tenant(self, tenant_id: int | None) -> bool:
         return self.sees_all_tenants or (tenant_id is not None and tenant_id in self.tenant_ids)
 

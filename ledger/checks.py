@@ -16,7 +16,7 @@ from django.db.models import F, Sum
 from ledger.core.transfers import posting_id
 from ledger.models import Account, Booking, Transfer, Unit
 
-# Tables whose rows nobody may change; a trigger refuses it (migrations 0002_guards, 0003_audit).
+# Tables whose rows nobody may change; a trigger refuses it (migrations 0002_guards, 0003_audit, 0005_silence_waivers).
 APPEND_ONLY = (
     "ledger_event",
     "ledger_level",
@@ -28,6 +28,7 @@ APPEND_ONLY = (
     "ledger_request",
     "ledger_transfer",
     "ledger_auditentry",
+    "ledger_silencewaiver",
 )
 
 

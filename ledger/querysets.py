@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from django.db.models import F, Model, Q, QuerySet
@@ -35,17 +35,17 @@ TENANT_PATHS: dict[str, tuple[str, ...]] = {
 }
 
 
+def held_by(identity: str, at: str, tenant_ids: Collection[int]) -> Q:
+    """Facts name identities, not tenants: theirs by slug, or by a mapping in force at the instant `at` of the fact."""
+    slugs = Holder.objects.filter(pk__in=tenant_ids).values("slug")
+    by_slug = Q(**{f"{identity}__kind": "tenant", f"{identity}__value__in": slugs})
+    mapped = f"{identity}__mappings"
+    by_mapping = Q(**{f"{mapped}__tenant__in": tenant_ids, f"{mapped}__validity__contains": F(at)})
+    return by_slug | by_mapping
+
+
 def _is_mine(identity: str, at: str) -> Callable[[Access], Q]:
-    """Facts name identities, not tenants: mine by slug, or by a mapping in force at the instant `at` of the fact."""
-
-    def condition(access: Access) -> Q:
-        slugs = Holder.objects.filter(pk__in=access.tenant_ids).values("slug")
-        by_slug = Q(**{f"{identity}__kind": "tenant", f"{identity}__value__in": slugs})
-        mapped = f"{identity}__mappings"
-        by_mapping = Q(**{f"{mapped}__tenant__in": access.tenant_ids, f"{mapped}__validity__contains": F(at)})
-        return by_slug | by_mapping
-
-    return condition
+    return lambda access: held_by(identity, at, access.tenant_ids)
 
 
 # The evidence of a tenant's own holdings. What names two parties (a preemption's report) or none is not listed.

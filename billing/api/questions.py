@@ -6,11 +6,11 @@ from datetime import datetime
 
 from rest_framework.request import Request
 
-from billing.core.windows import BadWindow, parse_instant, parse_window
 from billing.selectors.allocations import DIMENSIONS, FILTERS, STEPS, AllocationQuestion
 from ledger.access import Access
 from ledger.api.problems import Problem
 from ledger.core.periods import Span, to_datetime
+from ledger.core.windows import BadWindow, parse_instant, parse_window
 from ledger.models import Ledger, ServiceClass
 
 _CLASSES = {str(choice.label): str(choice.value) for choice in ServiceClass}

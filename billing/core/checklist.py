@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from billing.core.canonical_json import canonical_sha256
+from ledger.core.silence import heard_until_ms, is_silent
 
 
 class ItemState(StrEnum):
@@ -49,6 +50,7 @@ class SourceSeen:
     watermark_ms: int | None
     complete_until_ms: int | None
     silence_after_ms: int | None
+    waived_until_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,14 +104,14 @@ def incomplete(seen: MonthEvidence) -> list[str]:
 
 
 def silent(seen: MonthEvidence) -> list[str]:
-    """Sources not heard of for longer than they may be, unless a person signed the month off."""
-    return [
-        source.name
-        for source in seen.sources
-        if source.silence_after_ms is not None
-        and (source.complete_until_ms or 0) < seen.ends_ms
-        and (source.watermark_ms or 0) + source.silence_after_ms < seen.now_ms
-    ]
+    """Sources not heard of for longer than they may be, unless a person answers for the month to its end."""
+    return [source.name for source in seen.sources if _is_silent(source, seen)]
+
+
+def _is_silent(source: SourceSeen, seen: MonthEvidence) -> bool:
+    answered_ms = heard_until_ms(source.complete_until_ms, source.waived_until_ms)
+    heard_ms = heard_until_ms(source.watermark_ms, answered_ms)
+    return answered_ms < seen.ends_ms and is_silent(heard_ms, source.silence_after_ms, seen.now_ms)
 
 
 def _reaches(source: SourceSeen, instant_ms: int) -> bool:

@@ -23,6 +23,7 @@ from ledger.core.periods import to_ms
 from ledger.core.units import gpu_hours_text
 from ledger.inbox import inbox_evidence
 from ledger.models import DirtySpan, FactFinding, HolderKind, Period, Source
+from ledger.selectors.silence import waived_until, with_silence_waivers
 
 PROOFS = (slots_conserve_capacity, slots_meet, pairs_equal_lending)
 _PRICE_MISSING = "price_missing"
@@ -109,8 +110,9 @@ def _sources() -> list[SourceSeen]:
             watermark_ms=_ms(source.watermark_at),
             complete_until_ms=_ms(source.complete_until),
             silence_after_ms=None if source.silence_after_s is None else source.silence_after_s * 1000,
+            waived_until_ms=_ms(waived_until(source)),
         )
-        for source in Source.objects.filter(retired_at__isnull=True).order_by("uri")
+        for source in with_silence_waivers(Source.objects.filter(retired_at__isnull=True)).order_by("uri")
     ]
 
 

@@ -1,4 +1,4 @@
-"""A source's row, as `apply_config` writes it -> what its adapter and its collector need to know."""
+"""A source's row, as `apply_config` writes it -> its collector."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from ingest.collectors.prometheus import PrometheusCollector
 from ingest.collectors.prometheus_metrics import METRICS
 from ingest.collectors.slurm import SLURM_ADAPTERS, SlurmCollector
 from ingest.collectors.table import CollectTable
-from ingest.core.adapters import ADAPTERS
 from ingest.core.adapters.base import SourceConfig
-from ledger.models import Pool, Source
+from ingest.services.source_config import UnreadableSource
+from ingest.services.source_config import source_config as configured
+from ledger.models import Source
 
 COLLECTED_ADAPTERS = tuple(sorted({*METRICS, *RESOURCES, *SLURM_ADAPTERS}))
 EVERY_SECONDS = 60
@@ -25,20 +26,10 @@ def present_ms() -> int:
 
 def source_config(source: Source) -> SourceConfig:
     """Raises `NotConfigured` for a source that no configuration names, or whose adapter does not exist."""
-    if not source.name or source.adapter not in ADAPTERS:
-        raise NotConfigured(f"source {source}: apply_config has not said how to read it")
-    config = source.config
-    return SourceConfig(
-        name=source.name,
-        adapter=source.adapter,
-        uri=source.uri,
-        cluster=config.get("cluster", ""),
-        pools=config.get("pools") or {},
-        pool=config.get("pool") or None,
-        time_zone=config.get("time_zone") or "UTC",
-        options={name: value for name, value in (config.get("options") or {}).items() if name != "collect"},
-        meters=dict(Pool.objects.exclude(meter="gpu").values_list("slug", "meter")),
-    )
+    try:
+        return configured(source)
+    except UnreadableSource as error:
+        raise NotConfigured(str(error)) from None
 
 
 def is_collected(source: Source) -> bool:

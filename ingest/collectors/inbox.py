@@ -1,4 +1,4 @@
-"""What a collector hands over: events and refusals as batches, notices as findings. Inside the caller's transaction."""
+"""What a collector hands over: events and refusals, as batches. Inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from collections.abc import Iterator
 import msgspec
 import zstandard
 
-from ingest.core.adapters.base import Event, Notice, Refused, SourceConfig
-from ingest.core.parse import Rejected, refused_line
+from ingest.core.adapters.base import Event, Refused, SourceConfig
 from ingest.core.unpack import NDJSON
 from ingest.services.inbox import Body, accept_batch
-from ledger.core.periods import to_datetime
-from ledger.models import FactFinding
+from ingest.services.native_records import refused_record
 
 DOOR = "collector"
 BATCH_EVENTS = 50_000
@@ -29,7 +27,7 @@ def _lines(source: SourceConfig, events: list[Event], refused: list[Refused]) ->
     for event in events:
         yield msgspec.json.encode(event)
     for one in refused:
-        yield refused_line(Rejected(one.position, one.reason, one.detail, one.record, source=source.uri))
+        yield refused_record(source, one)
 
 
 def _parts(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
@@ -51,26 +49,3 @@ def _accept(source: SourceConfig, lines: list[bytes]) -> int:
         Body(content, NDJSON, "zstd"), door=DOOR, submitted_by=f"{DOOR}:{source.name}", origin=source.name
     )
     return int(batch.pk)
-
-
-def keep_notices(source: SourceConfig, notices: list[Notice], now_ms: int) -> None:
-    """Gaps and resets become findings. A notice that speaks of no span (a total, a remark) is only shown."""
-    FactFinding.objects.bulk_create(
-        [
-            FactFinding(
-                code=notice.reason,
-                occurred_at=to_datetime(notice.starts_ms),
-                subject=f"{source.name}: {notice.subject}",
-                detail={
-                    "source": source.uri,
-                    "detail": notice.detail,
-                    "starts_ms": notice.starts_ms,
-                    "ends_ms": notice.ends_ms,
-                },
-                blocks_close=False,
-            )
-            for notice in notices
-            if notice.starts_ms is not None
-        ],
-        ignore_conflicts=True,
-    )

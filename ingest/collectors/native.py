@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
-from ingest.collectors.configured import source_config
-from ingest.collectors.contract import NotConfigured
-from ingest.collectors.inbox import keep_notices
-from ingest.core.adapters import load
-from ingest.core.adapters.base import Notice, Refused, SourceConfig
-from ingest.core.parse import Rejected, refused_line, rejected_rest
+from ingest.core.adapters.base import Notice, SourceConfig
+from ingest.core.parse import refused_line, rejected_rest
 from ingest.core.unpack import Broken
+from ingest.services.native_records import adapted_lines, keep_notices
+from ingest.services.source_config import UnreadableSource, source_config
 from ledger.models import Source
 
 
@@ -29,21 +25,11 @@ def canonical_lines(name: str, native: Iterable[bytes], dry_run: bool = False) -
     config = _configured(name)
     notices: list[Notice] = []
     try:
-        for outcome in load(config.adapter).adapt(native, config, None):
-            if isinstance(outcome, Notice):
-                notices.append(outcome)
-            elif isinstance(outcome, Refused):
-                yield refused_line(
-                    Rejected(
-                        outcome.position, outcome.reason, outcome.detail, outcome.record, source=config.uri
-                    )
-                )
-            else:
-                yield msgspec.json.encode(outcome)
+        yield from adapted_lines(config, native, notices)
     except Broken as broken:
         yield refused_line(rejected_rest(1, broken))
     if notices and not dry_run:
-        keep_notices(config, notices, 0)
+        keep_notices(config, notices)
 
 
 def _configured(name: str) -> SourceConfig:
@@ -53,5 +39,5 @@ def _configured(name: str) -> SourceConfig:
         raise UnknownSource(f"no source is called {name!r}; configured: {known or 'none'}")
     try:
         return source_config(source)
-    except NotConfigured as error:
+    except UnreadableSource as error:
         raise UnknownSource(str(error)) from None

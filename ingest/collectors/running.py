@@ -17,7 +17,7 @@ from django.db import transaction
 
 from ingest.collectors.configured import collector_for, present_ms, source_config
 from ingest.collectors.contract import Clock, Collector, CollectorError, Harvest, NotConfigured, Window
-from ingest.collectors.inbox import keep_events, keep_notices
+from ingest.collectors.inbox import keep_events
 from ingest.core.adapters import load
 from ingest.core.adapters.base import (
     ConfigError,
@@ -30,6 +30,7 @@ from ingest.core.adapters.base import (
     instant_ms,
     rfc3339,
 )
+from ingest.services.native_records import keep_notices
 from ledger.models import Source
 
 MS_PER_HOUR = 3_600_000
@@ -154,7 +155,7 @@ def _keep(
         fresh = _fresh_refusals(state, refused)
         step = Step(harvest.reached_ms, [], len(events), len(fresh), notices, harvest.problems)
         step.batches = keep_events(config, events, fresh)
-        keep_notices(config, notices, now_ms)
+        keep_notices(config, notices)
         if harvest.starts_ms is not None:
             state["spans"] = _merged([*state.get("spans", []), [harvest.starts_ms, harvest.reached_ms]])
         if plan.goes_on:

@@ -56,6 +56,7 @@ class Rejected:
     id: str = ""
     source: str = ""
     time_ms: int | None = None
+    adapter: str = ""  # that refused it: raw is a native record, and no event
 
 
 def parse_body(
@@ -190,7 +191,8 @@ def refused_line(refused: Rejected) -> bytes:
     """A line that stands for something a door could not take in as it was, so that its batch accounts for it too."""
     record = base64.b64encode(refused.raw).decode()
     data = {"reason": refused.reason, "detail": refused.detail, "record": record, "id": refused.id}
-    return msgspec.json.encode({"type": REFUSED_TYPE, "data": data | {"source": refused.source}})
+    data |= {"source": refused.source, "adapter": refused.adapter}
+    return msgspec.json.encode({"type": REFUSED_TYPE, "data": data})
 
 
 class _RefusedData(msgspec.Struct):
@@ -199,6 +201,7 @@ class _RefusedData(msgspec.Struct):
     record: bytes  # msgspec reads base64
     id: str = ""
     source: str = ""
+    adapter: str = ""
 
 
 class _RefusedLine(msgspec.Struct):
@@ -210,8 +213,9 @@ _refused_line = msgspec.json.Decoder(_RefusedLine)
 
 def _refused_before(line: int, raw: bytes) -> Rejected:
     told = _decode(_refused_line, raw).data
-    texts = [text.replace("\x00", "") for text in (told.reason[:40], told.detail, told.id, told.source)]
-    return Rejected(line, texts[0], texts[1], told.record, id=texts[2][:256], source=texts[3][:512])
+    told_texts = (told.reason[:40], told.detail, told.id[:256], told.source[:512], told.adapter[:40])
+    reason, detail, event_id, source, adapter = [text.replace("\x00", "") for text in told_texts]
+    return Rejected(line, reason, detail, told.record, id=event_id, source=source, adapter=adapter)
 
 
 # --- one event ----------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ REASONS: dict[str, str] = {
     "unknown_pool": "no pool has this slug",
     "too_old": "of a day whose requests were pruned",
     "too_many_days": "one batch with requests of very many days",
+    "not_configured": "its source's table is missing or wrong, so its adapter cannot read it",
     "source_not_allowed": "its sender may not speak for this source",
     "conflict": "this key was booked before with other content; the first stays",
     "broken_compression": "the compressed body broke off or is damaged here; everything before was read",

@@ -28,6 +28,7 @@ def keep_rejected(cursor: Cursor[Any], batch_id: int, rejected: Sequence[Rejecte
     rows.text("reason", [one.reason.encode() for one in rejected])
     rows.text("detail", [_storable(one.detail) for one in rejected])
     rows.text("raw", [one.raw for one in rejected])
+    rows.text("adapter", [one.adapter.encode() for one in rejected])
     rows.text("resolution", [b""] * count)
     rows.text("resolved_by", [b""] * count)
     copy_rows(cursor, "ingest_quarantinedevent", rows)

@@ -1,17 +1,30 @@
-"""Quarantine again, after its cause was mended: the original bytes as a new batch, each line once."""
+"""Quarantine again, after its cause was mended: the original bytes as a new batch, each line once.
+
+A record that its source's adapter refused is native: the adapter reads it again, one after another with the other
+records of its batch and source that are tried again, so that what it remembers of one helps with the next.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+import msgspec
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from ingest.core.adapters import load
+from ingest.core.adapters.base import ConfigError, Notice, Outcome, Refused, SourceConfig, State
+from ingest.core.parse import Rejected, refused_line
 from ingest.core.unpack import NDJSON
 from ingest.models import Batch, QuarantinedEvent
 from ingest.services.booking import Receipt, book_batch
 from ingest.services.inbox import Body, accept_batch
+from ingest.services.native_records import keep_notices, refused_record
+from ingest.services.source_config import UnreadableSource, source_config
+from ledger.models import Source
+from ledger.services.audit import Actor, record
 
 DOOR = "retry"
 BATCH_EVENTS = 20_000
@@ -25,65 +38,152 @@ HOPELESS = frozenset(
         "too_many_events",
         "not_an_array",
         "event_too_large",
+        "too_large",
         "conflict",
     }
 )
 
 
+class QuarantineProblem(ValueError):
+    """What was asked for cannot be done; `code` for programs."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Lines that left quarantine, and the batch they are in now."""
+
+    batch: Batch
+    lines: int
+
+
 def open_quarantine(
-    *, reasons: Sequence[str] = (), batch_id: int | None = None
+    *,
+    reasons: Sequence[str] = (),
+    batch_id: int | None = None,
+    source_uri: str | None = None,
+    ids: Sequence[int] | None = None,
 ) -> QuerySet[QuarantinedEvent]:
     """Lines that wait for somebody and can be tried again."""
-    waiting = QuarantinedEvent.objects.filter(resolved_at=None).exclude(reason__in=HOPELESS)
+    return narrowed(reasons=reasons, batch_id=batch_id, source_uri=source_uri, ids=ids).exclude(
+        reason__in=HOPELESS
+    )
+
+
+def narrowed(
+    *,
+    reasons: Sequence[str] = (),
+    batch_id: int | None = None,
+    source_uri: str | None = None,
+    ids: Sequence[int] | None = None,
+) -> QuerySet[QuarantinedEvent]:
+    """Lines that wait for somebody; each filter narrows."""
+    waiting = QuarantinedEvent.objects.filter(resolved_at=None)
     if reasons:
         waiting = waiting.filter(reason__in=reasons)
-    return waiting if batch_id is None else waiting.filter(batch_id=batch_id)
+    if batch_id is not None:
+        waiting = waiting.filter(batch_id=batch_id)
+    if source_uri is not None:
+        waiting = waiting.filter(source_uri=source_uri)
+    return waiting if ids is None else waiting.filter(pk__in=ids)
 
 
 def retry_quarantine(
     *, reasons: Sequence[str] = (), batch_id: int | None = None, by: str = ""
 ) -> Iterator[Receipt]:
-    """Send waiting lines through the inbox again; what is still wrong comes back to quarantine, in its new batch.
-
-    A line is resolved in the same transaction that puts it into its new batch, so two retries at once take different
-    lines and each is booked once.
-    """
-    last = (
-        open_quarantine(reasons=reasons, batch_id=batch_id)
-        .order_by("-pk")
-        .values_list("pk", flat=True)
-        .first()
-    )
-    while last is not None:
-        batch = _take(open_quarantine(reasons=reasons, batch_id=batch_id).filter(pk__lte=last), by)
-        if batch is None:
-            return
-        receipt = book_batch(batch.pk, wait=True)
+    """Send waiting lines through the inbox again and book them here and now; what is still wrong comes back to
+    quarantine, in its new batch."""
+    for sent in _send(open_quarantine(reasons=reasons, batch_id=batch_id), by):
+        receipt = book_batch(sent.batch.pk, wait=True)
         if receipt is not None:
             yield receipt
 
 
+def send_again(
+    by: Actor,
+    *,
+    reasons: Sequence[str] = (),
+    batch_id: int | None = None,
+    source_uri: str | None = None,
+    ids: Sequence[int] | None = None,
+) -> list[Sent]:
+    """The same for somebody who does not want to wait: the new batches are kept, and whoever books them comes later.
+
+    Raises:
+        QuarantineProblem: `nothing_to_retry`.
+    """
+    waiting = open_quarantine(reasons=reasons, batch_id=batch_id, source_uri=source_uri, ids=ids)
+    sent = list(_send(waiting, by.name))
+    if not sent:
+        raise QuarantineProblem("nothing_to_retry", "nothing in quarantine fits that and can be tried again")
+    asked = {"reasons": list(reasons), "batch": batch_id, "source": source_uri, "ids": ids and list(ids)}
+    record(
+        by,
+        "retry_quarantine",
+        "quarantine",
+        ", ".join(reasons)[:200] or "all",
+        before={name: value for name, value in asked.items() if value},
+        after={"lines": sum(one.lines for one in sent), "batches": [one.batch.pk for one in sent]},
+    )
+    return sent
+
+
 @transaction.atomic
-def _take(waiting: QuerySet[QuarantinedEvent], by: str) -> Batch | None:
+def dismiss_quarantine(by: Actor, reason: str, ids: Sequence[int]) -> int:
+    """Settle lines that shall never be booked, such as conflicts; their bytes stay. Returns how many.
+
+    Raises:
+        QuarantineProblem: `no_reason`; `nothing_to_dismiss`.
+    """
+    said = reason.strip()
+    if not said:
+        raise QuarantineProblem("no_reason", "give a reason")
+    rows = list(narrowed(ids=ids).select_for_update(of=("self",)).order_by("pk").defer("raw"))
+    if not rows:
+        raise QuarantineProblem("nothing_to_dismiss", "none of these lines waits in quarantine")
+    QuarantinedEvent.objects.filter(pk__in=[row.pk for row in rows]).update(
+        resolved_at=timezone.now(), resolution="dismissed", resolved_by=by.name[:150]
+    )
+    lines = [f"batch {row.batch_id} line {row.line}: {row.reason}" for row in rows]
+    record(
+        by, "dismiss_quarantine", "quarantine", lines[0][:200], before={"lines": lines[:1000]}, reason=said
+    )
+    return len(rows)
+
+
+def _send(waiting: QuerySet[QuarantinedEvent], by: str) -> Iterator[Sent]:
+    """Batch after batch until none of the lines that wait now is left.
+
+    A line is resolved in the same transaction that puts it into its new batch, so two retries at once take different
+    lines and each is booked once.
+    """
+    last = waiting.order_by("-pk").values_list("pk", flat=True).first()
+    while last is not None:
+        sent = _take(waiting.filter(pk__lte=last), by)
+        if sent is None:
+            return
+        yield sent
+
+
+@transaction.atomic
+def _take(waiting: QuerySet[QuarantinedEvent], by: str) -> Sent | None:
     """The next lines as one new batch, or None if there are none left. Keeps what a sender may speak for."""
     rows = list(
-        waiting.order_by("batch_id", "line").select_for_update(skip_locked=True, of=("self",))[:BATCH_EVENTS]
+        waiting.order_by("batch_id", "adapter", "source_uri", "line").select_for_update(
+            skip_locked=True, of=("self",)
+        )[:BATCH_EVENTS]
     )
     if not rows:
         return None
     origin = Batch.objects.defer("body").get(pk=rows[0].batch_id)
-    taken: list[QuarantinedEvent] = []
-    size = 0
-    for row in rows:
-        # One sender's lines at a time: its rights go with them.
-        if row.batch_id != origin.pk or size > BATCH_BYTES:
-            break
-        taken.append(row)
-        size += len(row.raw)
-    content = b"\n".join(_one_line(bytes(row.raw)) for row in taken)
+    taken = _alike(rows)
+    lines = _reread(taken) if taken[0].adapter else [_one_line(bytes(row.raw)) for row in taken]
     sources = origin.allowed_sources
     batch, _ = accept_batch(
-        Body(content, NDJSON),
+        Body(b"\n".join(lines), NDJSON),
         door=DOOR,
         submitted_by=origin.submitted_by,
         idempotency_key=f"retry:{taken[0].pk}-{taken[-1].pk}-{len(taken)}",
@@ -93,7 +193,68 @@ def _take(waiting: QuerySet[QuarantinedEvent], by: str) -> Batch | None:
     QuarantinedEvent.objects.filter(pk__in=[row.pk for row in taken]).update(
         resolved_at=timezone.now(), resolution="retried", resolved_by=by[:150], retried_in=batch
     )
-    return batch
+    return Sent(batch, len(taken))
+
+
+def _alike(rows: Sequence[QuarantinedEvent]) -> list[QuarantinedEvent]:
+    """The first rows that can be one batch: of one sender, whose rights go with them, and read by one adapter."""
+    taken: list[QuarantinedEvent] = []
+    first, size = rows[0], 0
+    for row in rows:
+        is_read_alike = row.adapter == first.adapter and (
+            not row.adapter or row.source_uri == first.source_uri
+        )
+        if row.batch_id != first.batch_id or not is_read_alike or size > BATCH_BYTES:
+            break
+        taken.append(row)
+        size += len(row.raw)
+    return taken
+
+
+def _reread(rows: Sequence[QuarantinedEvent]) -> list[bytes]:
+    """Native records of one source through its adapter, as it is configured today. What it refuses again keeps the
+    bytes that came, whatever part of them the adapter complains about."""
+    try:
+        config = _config_of(rows[0].source_uri)
+        adapter = load(config.adapter)
+        state: State = {}
+        lines: list[bytes] = []
+        notices: list[Notice] = []
+        for row in rows:
+            native = bytes(row.raw).split(b"\n")
+            lines += _kept(row, list(adapter.adapt(native, config, state)), notices)
+        for outcome in adapter.flush(config, state, None):
+            if isinstance(outcome, Refused):
+                lines.append(refused_record(config, outcome))
+            else:
+                lines += _kept(rows[-1], [outcome], notices)
+    except (UnreadableSource, ConfigError, ValueError) as error:
+        return [_still_refused(row, "not_configured", str(error)) for row in rows]
+    keep_notices(config, notices)
+    return lines
+
+
+def _kept(row: QuarantinedEvent, outcomes: Sequence[Outcome], notices: list[Notice]) -> list[bytes]:
+    """The lines that one record has become."""
+    notices += [outcome for outcome in outcomes if isinstance(outcome, Notice)]
+    lines = [msgspec.json.encode(outcome) for outcome in outcomes if isinstance(outcome, dict)]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Refused)]
+    if refused:
+        lines.append(_still_refused(row, refused[0].reason, refused[0].detail))
+    return lines
+
+
+def _config_of(uri: str) -> SourceConfig:
+    """Raises `UnreadableSource`."""
+    source = Source.objects.filter(uri=uri).first()
+    if source is None:
+        raise UnreadableSource(f"no source has the address {uri!r}")
+    return source_config(source)
+
+
+def _still_refused(row: QuarantinedEvent, reason: str, detail: str) -> bytes:
+    raw, uri = bytes(row.raw), row.source_uri
+    return refused_line(Rejected(row.line, reason, detail, raw, source=uri, adapter=row.adapter))
 
 
 def _one_line(raw: bytes) -> bytes:

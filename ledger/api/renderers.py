@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from rest_framework.renderers import BaseRenderer
@@ -39,4 +40,9 @@ class CsvRenderer(BaseRenderer):
 
 
 def _flat(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+    return json.dumps(value, ensure_ascii=False, default=_plain) if isinstance(value, dict | list) else value
+
+
+def _plain(value: Any) -> str:
+    """Instants inside of a cell, as they stand outside of one."""
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else str(value)

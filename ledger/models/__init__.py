@@ -31,6 +31,7 @@ from ledger.models.facts import (
     UsageHour,
 )
 from ledger.models.masters import Holder, Identity, IdentityMapping, Ledger, ModelName, Pool, Service, Tenant
+from ledger.models.silence import SilenceWaiver
 
 __all__ = [
     "Account",
@@ -65,6 +66,7 @@ __all__ = [
     "Role",
     "Service",
     "ServiceClass",
+    "SilenceWaiver",
     "Source",
     "Subject",
     "Tenant",

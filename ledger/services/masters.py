@@ -55,7 +55,8 @@ def map_identity(
     *,
     valid_from: datetime | None = None,
     valid_to: datetime | None = None,
-    by: str = "",
+    by: str | Actor = "",
+    reason: str = "",
 ) -> bool:
     """Say that an identity is `tenant`'s during [valid_from, valid_to); open bounds are for ever.
 
@@ -67,6 +68,7 @@ def map_identity(
         MappingConflict: the time overlaps another tenant's mapping that cannot simply be ended.
     """
     acquire(Lock.MASTERS)
+    actor = by if isinstance(by, Actor) else Actor(by or SYSTEM)
     identity, _ = Identity.objects.get_or_create(kind=kind, value=value)
     wanted = DateTimeTZRange(valid_from, valid_to, "[)")
     overlapping = list(identity.mappings.filter(validity__overlap=wanted).order_by("validity"))
@@ -75,11 +77,18 @@ def map_identity(
         if mapping.tenant_id == tenant.pk and _covers(mapping.validity, wanted):
             return False
         _make_room(mapping, tenant, wanted)
-    IdentityMapping.objects.create(identity=identity, tenant=tenant, validity=wanted, recorded_by=by)
+    IdentityMapping.objects.create(
+        identity=identity, tenant=tenant, validity=wanted, recorded_by=actor.name[:150]
+    )
     mark_identity_dirty(identity, wanted)
     after = {"tenant": tenant.slug, "validity": str(wanted)}
-    record(Actor(by or SYSTEM), "map_identity", "identity", identity, before=before, after=after)
+    record(actor, "map_identity", "identity", _bounded(identity), before=before, after=after, reason=reason)
     return True
+
+
+def _bounded(identity: Identity) -> str:
+    """Its name as the audit trail can hold it; values may be longer."""
+    return str(identity)[:200]
 
 
 def _covers(outer: DateTimeTZRange, inner: DateTimeTZRange) -> bool:

@@ -36,13 +36,14 @@ def read_numbered(
     """
     broken: list[tuple[int, bytes]] = []
     header, trailing = _columns(header or [])
+    head = b""  # a row means nothing without its header line, and a retry has to find it
     for position, line in lines:
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         parts = text.split(delimiter)
         if _is_header(parts):
-            yield from _refuse(broken)
+            yield from _refuse(broken, head)
             header, trailing = _columns(parts)
-            broken = []
+            broken, head = [], line.rstrip(b"\r\n") + b"\n"
             continue
         if not text.strip() and not broken:
             continue
@@ -53,17 +54,17 @@ def read_numbered(
             continue
         parts = _trimmed(parts, trailing)
         if len(parts) >= len(header):
-            yield from _refuse(broken)
+            yield from _refuse(broken, head)
             broken = []
-            yield _row(parts, header, position, line)
+            yield _row(parts, header, position, head + line)
             continue
         broken.append((position, line))
         joined = b"".join(piece for _, piece in broken)
         whole = _trimmed(joined.decode("utf-8", "replace").rstrip("\r\n").split(delimiter), trailing)
         if len(whole) == len(header):
-            yield _row(whole, header, broken[0][0], joined)
+            yield _row(whole, header, broken[0][0], head + joined)
             broken = []
-    yield from _refuse(broken)
+    yield from _refuse(broken, head)
 
 
 def _is_header(parts: list[str]) -> bool:
@@ -96,6 +97,8 @@ def _row(parts: list[str], header: list[str], position: int, raw: bytes) -> Row 
     return Row(dict(zip(header, (part.strip() for part in parts), strict=True)), position, raw)
 
 
-def _refuse(broken: list[tuple[int, bytes]]) -> Iterator[Refused]:
+def _refuse(broken: list[tuple[int, bytes]], head: bytes) -> Iterator[Refused]:
     for position, line in broken:
-        yield Refused(position, line, "bad_record", "fewer fields than the header: a text holds a newline")
+        yield Refused(
+            position, head + line, "bad_record", "fewer fields than the header: a text holds a newline"
+        )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ingest.core.adapters import load
-from ingest.core.adapters.base import Notice
+from ingest.core.adapters.base import Notice, Refused, SourceConfig
 from ingest.core.adapters.slurm_sreport import totals
 from tests.core.adapters.running import as_lines, events_of, levels_of, refused_of, run, source_of
 
@@ -447,3 +447,14 @@ def test_account_and_reservation_reports() -> None:
         ("reservation", "exam", "Allocated", 3600),
         ("reservation", "exam", "Idle", 7200),
     ]
+
+
+def test_a_refused_row_keeps_its_header_so_that_it_can_be_read_again() -> None:
+    header = b"JobIDRaw|Account|Partition|AllocTRES|State|Start|End|Submit|Cluster"
+    row = b"4101|acme|gpu|gres/gpu=two|RUNNING|2026-10-01T00:00:00|Unknown|2026-10-01T00:00:00|hpc"
+    source = SourceConfig("hpc", "slurm-sacct", "/clusters/hpc/slurm", cluster="hpc", pool="hpc-a100")
+    (refused,) = load("slurm-sacct").adapt([header + b"\n", row], source, None)
+    assert isinstance(refused, Refused)
+    assert refused.record == header + b"\n" + row
+    mended = refused.record.replace(b"two", b"2").split(b"\n")
+    assert [type(one) for one in load("slurm-sacct").adapt(mended, source, None)] == [dict]

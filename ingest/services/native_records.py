@@ -1,0 +1,64 @@
+"""What an adapter makes of native records, as lines for the inbox and findings for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from ingest.core.adapters import load
+from ingest.core.adapters.base import Notice, Refused, SourceConfig
+from ingest.core.parse import Rejected, refused_line
+from ledger.core.periods import to_datetime
+from ledger.models import FactFinding
+
+
+def adapted_lines(config: SourceConfig, native: Iterable[bytes], notices: list[Notice]) -> Iterator[bytes]:
+    """Canonical events of a whole native input, one per line; each record that is refused is a line of its own.
+
+    Fills `notices` as it goes. Raises what the adapter raises for a wrong table (`ConfigError`, `ValueError`).
+    """
+    for outcome in load(config.adapter).adapt(native, config, None):
+        if isinstance(outcome, Notice):
+            notices.append(outcome)
+        elif isinstance(outcome, Refused):
+            yield refused_record(config, outcome)
+        else:
+            yield msgspec.json.encode(outcome)
+
+
+def refused_record(config: SourceConfig, refused: Refused) -> bytes:
+    """The line that stands for a native record its adapter refused; a retry gives it to the adapter again."""
+    return refused_line(
+        Rejected(
+            refused.position,
+            refused.reason,
+            refused.detail,
+            refused.record,
+            source=config.uri,
+            adapter=config.adapter,
+        )
+    )
+
+
+def keep_notices(source: SourceConfig, notices: list[Notice]) -> None:
+    """Gaps and resets become findings. A notice that speaks of no span (a total, a remark) is only shown."""
+    FactFinding.objects.bulk_create(
+        [
+            FactFinding(
+                code=notice.reason,
+                occurred_at=to_datetime(notice.starts_ms),
+                subject=f"{source.name}: {notice.subject}",
+                detail={
+                    "source": source.uri,
+                    "detail": notice.detail,
+                    "starts_ms": notice.starts_ms,
+                    "ends_ms": notice.ends_ms,
+                },
+                blocks_close=False,
+            )
+            for notice in notices
+            if notice.starts_ms is not None
+        ],
+        ignore_conflicts=True,
+    )
