@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 from django.db import connection, transaction
 
 from billing.core.posting import INVARIANTS as POSTING_INVARIANTS
 from billing.core.posting import targets_of
 from billing.core.statement import GENESIS, Link, broken_links, seal
-from billing.models import Statement, StatementLine, StatementState
+from billing.models import Statement, StatementAnnex, StatementLine, StatementState
 from billing.selectors.accounts import accounts
+from billing.selectors.annexes import annex_hashes, annex_is_whole
 from billing.selectors.terms import month_terms
 from billing.services.months import compute_month
 from billing.services.posting import posted_for
@@ -112,11 +115,14 @@ def statements_add_up(month: str | None) -> Iterator[Finding]:
 def statements_are_what_was_sealed(month: str | None) -> Iterator[Finding]:
     """11.5: every statement's hash recomputes, its rows say what its content says, and both chains hold."""
     rows = Statement.objects.select_related("tenant__holder").order_by("period", "tenant__holder__slug")
+    annexes: defaultdict[UUID, list[StatementAnnex]] = defaultdict(list)
+    for annex in StatementAnnex.objects.defer("compressed").order_by("name"):
+        annexes[annex.statement_id].append(annex)
     links: list[Link] = []
     contents = {}
     for statement in rows.prefetch_related("lines").iterator(chunk_size=200):
         if month in (None, statement.period_id):
-            yield from _statement_findings(statement)
+            yield from _statement_findings(statement, annexes[statement.pk])
         if statement.state == StatementState.ISSUED:
             slug = statement.tenant.slug
             contents[statement.period_id, slug] = statement.content
@@ -133,18 +139,31 @@ def statements_are_what_was_sealed(month: str | None) -> Iterator[Finding]:
         yield Finding("the chain of statements holds", "", problem)
 
 
-def _statement_findings(statement: Statement) -> Iterator[Finding]:
+def annexes_are_what_was_sealed(month: str | None) -> Iterator[Finding]:
+    """11.5: every file of an issued statement is the one whose hash its content names. One file in memory at once."""
+    annexes = StatementAnnex.objects.select_related("statement").order_by("statement__number", "name")
+    if month is not None:
+        annexes = annexes.filter(statement__period=month)
+    for annex in annexes.iterator(chunk_size=1):
+        if not annex_is_whole(annex):
+            problem = f"{annex.name} does not match its hash"
+            yield Finding("files are what was sealed", annex.statement.number, problem)
+
+
+def _statement_findings(statement: Statement, annexes: list[StatementAnnex]) -> Iterator[Finding]:
     sealed = seal(statement.content, statement.previous_of_tenant, statement.previous_of_ledger)
     if sealed != statement.sha256:
         yield Finding("statements are what was sealed", statement.number, "content does not match its hash")
-    if not _rows_match(statement):
+    if not _rows_match(statement, annexes):
         yield Finding(
             "statements are what was sealed", statement.number, "rows differ from the sealed content"
         )
 
 
-def _rows_match(statement: Statement) -> bool:
+def _rows_match(statement: Statement, annexes: list[StatementAnnex]) -> bool:
     content = statement.content
+    if content.get("annexes", {}) != annex_hashes(annexes):
+        return False
     said = (content.get("number"), content.get("total_micro"), content.get("total_minor"))
     if said != (statement.number, str(statement.total_micro), str(statement.total_minor)):
         return False
@@ -206,5 +225,6 @@ CHECKS: tuple[Check, ...] = (
     posted_is_target,
     statements_add_up,
     statements_are_what_was_sealed,
+    annexes_are_what_was_sealed,
     books_follow_from_facts,
 )

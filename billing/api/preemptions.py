@@ -14,10 +14,10 @@ from rest_framework.response import Response
 from billing.api.allocations import WINDOW
 from billing.api.questions import filters_of, window_of
 from billing.api.statements import PreemptionRow
-from billing.exports.preemptions import CAUSE, COLUMNS, VICTIM, record_row
 from billing.models import PreemptionRecord
 from billing.selectors.names import Names
 from billing.selectors.periods import ledger_and_now
+from billing.selectors.preemption_rows import CAUSE, COLUMNS, VICTIM, record_row
 from billing.selectors.preemptions import matrix
 from billing.selectors.statements import preemption_records
 from ledger.access import Access

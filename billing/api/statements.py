@@ -19,11 +19,12 @@ from billing.api.downloads import (
     file_schema,
     is_for_spreadsheets,
 )
-from billing.exports import preemptions as preemption_export
 from billing.exports.bill import COLUMNS as BILL
 from billing.exports.bill import line_row
 from billing.exports.files import FORMATS, file_name, statement_file
-from billing.models import Statement, StatementState
+from billing.models import AnnexName, Statement, StatementState
+from billing.selectors import preemption_rows as preemption_export
+from billing.selectors.annexes import annex_of, annex_rows
 from billing.selectors.names import Names
 from billing.selectors.statements import statements_for
 from ledger.access import Access
@@ -137,13 +138,19 @@ class StatementPreemptionsView(ListView):
     @extend_schema(operation_id="statements_preemptions_list", responses=PreemptionRow(many=True))
     def get(self, request: Request, statement_id: UUID) -> Response:
         statement = _one(self.access, statement_id)
-        names = Names(self.access, at=statement.period.starts_at)
-        rows = list(
-            preemption_export.preemption_rows(statement.tenant, statement.period, names, statement.currency)
-        )
+        rows = self._rows(statement)
         return self.page(
             lambda offset, limit: rows[offset : offset + limit],
             lambda row: dict(zip(preemption_export.COLUMNS, row, strict=True)),
+        )
+
+    def _rows(self, statement: Statement) -> list[tuple[object, ...]]:
+        annex = annex_of(statement, AnnexName.PREEMPTIONS, self.access)
+        if annex is not None:
+            return list(annex_rows(annex))
+        names = Names(self.access, at=statement.period.starts_at)
+        return list(
+            preemption_export.preemption_rows(statement.tenant, statement.period, names, statement.currency)
         )
 
 

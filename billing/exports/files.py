@@ -16,15 +16,17 @@ from billing.core.focus_columns import (
     FOCUS_1_4,
     INVOICE_DETAIL,
 )
-from billing.exports import bill, preemptions, usage
+from billing.exports import bill
 from billing.exports.focus import cost_and_usage
 from billing.exports.focus_invoices import billing_period_rows, invoice_detail_rows
 from billing.models import Statement
+from billing.selectors import preemption_rows, usage_rows
+from billing.selectors.annexes import annex_of, annex_pieces
 from billing.selectors.focus_lines import with_heading
 from billing.selectors.names import Names
 from billing.selectors.statements import statements_for
 from ledger.access import Access
-from ledger.core.csv_stream import csv_pieces
+from ledger.core.csv_stream import csv_pieces, with_headings
 from ledger.models import Period
 
 _STATEMENTS_A_FETCH = 50
@@ -53,12 +55,12 @@ def _bill(statement: Statement, access: Access) -> Iterator[tuple[object, ...]]:
 
 
 def _usage(statement: Statement, access: Access) -> Iterator[tuple[object, ...]]:
-    return usage.usage_rows(statement.tenant, statement.period)
+    return usage_rows.usage_rows(statement.tenant, statement.period)
 
 
 def _preemptions(statement: Statement, access: Access) -> Iterator[tuple[object, ...]]:
     names = Names(access, at=statement.period.starts_at)
-    return preemptions.preemption_rows(statement.tenant, statement.period, names, statement.currency)
+    return preemption_rows.preemption_rows(statement.tenant, statement.period, names, statement.currency)
 
 
 MONTH_FORMATS = {
@@ -83,8 +85,8 @@ def _as_of_statement(chosen: MonthFormat) -> Format:
 
 FORMATS = {
     "bill": Format(bill.COLUMNS, _bill),
-    "usage": Format(usage.COLUMNS, _usage),
-    "preemptions": Format(preemptions.COLUMNS, _preemptions),
+    "usage": Format(usage_rows.COLUMNS, _usage),
+    "preemptions": Format(preemption_rows.COLUMNS, _preemptions),
 } | {name: _as_of_statement(chosen) for name, chosen in MONTH_FORMATS.items()}
 
 
@@ -92,13 +94,17 @@ def statement_file(
     statement: Statement, name: str, access: Access, *, excel: bool = False
 ) -> Iterator[bytes]:
     """The file `name` (a key of FORMATS) of a statement, in pieces. `excel` adds a byte-order mark and headings in
-    the reader's language (a standard's keep their names)."""
+    the reader's language (a standard's keep their names). An issued statement's usage and preemptions are the files as
+    it was issued with them."""
     chosen = FORMATS[name]
     headings = None
     if excel:
         headings = list(chosen.columns)
         if not chosen.standard:
             headings = [gettext(column.replace("_", " ")) for column in chosen.columns]
+    annex = annex_of(statement, name, access)
+    if annex is not None:
+        return with_headings(annex_pieces(annex), headings)
     return _in_snapshot(lambda: csv_pieces(chosen.columns, chosen.rows(statement, access), headings=headings))
 
 

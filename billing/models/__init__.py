@@ -1,4 +1,5 @@
 from billing.models.allocation import Allocation, BillingFinding, LendingDay, PoolSlot, WorkloadDay
+from billing.models.annex import AnnexName, StatementAnnex
 from billing.models.detail import StatementDetail
 from billing.models.life import (
     Approval,
@@ -29,6 +30,7 @@ from billing.models.terms import (
 
 __all__ = [
     "Allocation",
+    "AnnexName",
     "Approval",
     "ApprovalKind",
     "BillingFinding",
@@ -55,6 +57,7 @@ __all__ = [
     "RunState",
     "ServicePolicy",
     "Statement",
+    "StatementAnnex",
     "StatementApproval",
     "StatementDetail",
     "StatementLine",

@@ -20,6 +20,7 @@ from billing.core.statement import GENESIS, seal
 from billing.models import CloseRun, RunState, Statement, StatementState
 from billing.selectors.checklist import month_checklist
 from billing.services.adjustments import adjust_closed_months
+from billing.services.annexes import freeze_annexes
 from billing.services.announcements import announce_close
 from billing.services.months import compute_month
 from billing.services.periods import PeriodError, ensure_period
@@ -203,7 +204,8 @@ def _refuse_if_blocked(period: Period, now: datetime, but_for: str = "") -> None
 def _seal_statements(period: Period, now: datetime) -> tuple[int, str]:
     """Put every draft into both chains, in order of slugs; returns how many there are and the last hash."""
     drafts = Statement.objects.filter(period=period, state=StatementState.DRAFT)
-    rows = list(drafts.select_related("tenant__holder").order_by("tenant__holder__slug"))
+    rows = list(drafts.select_related("tenant__holder", "period").order_by("tenant__holder__slug"))
+    freeze_annexes(rows)
     head, of_tenant = chain_heads(period)
     for statement in rows:
         statement.previous_of_ledger = head
@@ -212,7 +214,7 @@ def _seal_statements(period: Period, now: datetime) -> tuple[int, str]:
             statement.content, statement.previous_of_tenant, statement.previous_of_ledger
         )
         statement.state, statement.issued_at = StatementState.ISSUED, now
-    fields = ["previous_of_ledger", "previous_of_tenant", "sha256", "state", "issued_at"]
+    fields = ["content", "previous_of_ledger", "previous_of_tenant", "sha256", "state", "issued_at"]
     Statement.objects.bulk_update(rows, fields, batch_size=_BATCH)
     return len(rows), head
 

@@ -9,7 +9,6 @@ from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpRes
 
 from billing.charts import daily_chart
 from billing.exports.files import FORMATS, file_name, statement_file
-from billing.exports.preemptions import preemptions_of
 from billing.models import PreemptionRecord, PreemptionShare, Statement, StatementState
 from billing.selectors.names import Names
 from billing.selectors.pages_lines import line_detail
@@ -23,6 +22,7 @@ from billing.selectors.pages_statements import (
     months_with_statement,
     preemptions_named,
 )
+from billing.selectors.preemption_rows import preemptions_of
 from billing.selectors.statements import statements_for
 from ledger.access import Access
 from ledger.views.page import Page, billing_zone

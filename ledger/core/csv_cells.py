@@ -23,3 +23,8 @@ def _is_number(text: str) -> bool:
     return (
         whole.isascii() and whole.isdigit() and (not fraction or (fraction.isascii() and fraction.isdigit()))
     )
+
+
+def text_of_cell(text: str) -> str:
+    """What a cell that was defused said."""
+    return text[1:] if text.startswith("'") and text[1:].startswith(_STARTS_A_FORMULA) else text

@@ -28,6 +28,17 @@ def csv_pieces(
     yield _taken(buffer)
 
 
+def with_headings(pieces: Iterator[bytes], headings: Sequence[str] | None) -> Iterator[bytes]:
+    """A file of `csv_pieces` for spreadsheets: the byte-order mark and `headings` in place of its header row. The
+    header row has to be in the first piece, and without line breaks of its own."""
+    if headings is None:
+        yield from pieces
+        return
+    yield from csv_pieces((), (), headings=headings)
+    yield next(pieces).split(b"\r\n", 1)[1]
+    yield from pieces
+
+
 def _taken(buffer: io.StringIO) -> bytes:
     text = buffer.getvalue()
     buffer.seek(0)

@@ -13,9 +13,9 @@ from django.core.management.base import CommandError
 from rest_framework.test import APIClient
 
 from billing.exports.bill import COLUMNS as BILL
-from billing.exports.preemptions import COLUMNS as PREEMPTIONS
-from billing.exports.usage import COLUMNS as USAGE
 from billing.models import GpuPrice, Policy, PreemptionRecord, RateCard, Statement
+from billing.selectors.preemption_rows import COLUMNS as PREEMPTIONS
+from billing.selectors.usage_rows import COLUMNS as USAGE
 from billing.services.months import compute_month
 from ledger.api.authentication import create_api_token
 from ledger.core.periods import Month

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from django.db import connection, transaction
 
-from billing.exports.instants import instant_text
 from billing.sql_reports import USAGE_ROWS
+from ledger.core.instants import instant_text
 from ledger.core.units import fixed_decimal, gpu_hours_text, round_half_even
 from ledger.models import Period, Tenant
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from django.db.models import Prefetch, Q, QuerySet
 
-from billing.exports.instants import instant_text
 from billing.models import PreemptionRecord, PreemptionShare
 from billing.selectors.names import Names
+from ledger.core.instants import instant_text
 from ledger.core.units import micro_text, milli_gpus_text
 from ledger.models import Period, Tenant
 
