@@ -19,31 +19,10 @@ WITH taken AS (
 INSERT INTO ledger_dirtyspan (pool_id, span) SELECT pool_id, unnest(spans) FROM rest
 """
 
-# Events whose facts do not count: superseded ones, and replacements whose correction lost against a later one.
-# Corrections are few; index correction_target and the key of ledger_event.
-VOID_EVENTS = """
-WITH correction AS (
-    SELECT c.*, source.uri, event.event_id AS id,
-           row_number() OVER (PARTITION BY supersedes_source, supersedes_event_id
-                              ORDER BY corrected_at DESC, source.uri DESC, event.event_id DESC) AS place
-    FROM ledger_correction c
-    JOIN ledger_event event ON event.id = c.event_id
-    JOIN ledger_source source ON source.id = event.source_id
-), void AS (
-    SELECT supersedes_source AS uri, supersedes_event_id AS event_id FROM correction
-    UNION
-    SELECT replacement_source, replacement_event_id FROM correction
-    WHERE place > 1 AND replacement_event_id IS NOT NULL
-)
-SELECT coalesce(array_agg(event.id), '{}') FROM void
-JOIN ledger_source source ON source.uri = void.uri
-JOIN ledger_event event ON event.source_id = source.id AND event.event_id = void.event_id
-"""
-
 # Level facts of a pool that matter in [from, to): the opening level of whatever may be held at `from` (subjects by
 # subject_key, their latest level by level_of_subject), and every change after it (level_sweep). A capacity of 0 is
-# known, unlike none at all. An attempt that a higher one has ended by `from` matters no more. `number` counts
-# workloads in byte order of their ids.
+# known, unlike none at all. An attempt that a higher one has ended by `from` matters no more, if a level of that one
+# counts. `number` counts workloads in byte order of their ids.
 LEVELS = """
 WITH live AS MATERIALIZED (
     SELECT s.id AS subject_id, s.kind, s.subject, s.attempt, s.first_at,
@@ -54,7 +33,11 @@ WITH live AS MATERIALIZED (
       AND NOT EXISTS (
           SELECT 1 FROM ledger_subject higher
           WHERE s.kind = 3 AND higher.pool_id = s.pool_id AND higher.kind = 3 AND higher.subject = s.subject
-            AND higher.attempt > s.attempt AND higher.first_at <= %(from)s)
+            AND higher.attempt > s.attempt AND higher.first_at <= %(from)s
+            AND EXISTS (
+                SELECT 1 FROM ledger_level l
+                WHERE l.pool_id = %(pool)s AND l.kind = 3 AND l.subject = s.subject AND l.attempt = higher.attempt
+                  AND l.starts_at <= %(from)s AND l.event_id <> ALL(%(void)s)))
 ), fact AS (
     SELECT live.number, live.subject_id, level.*
     FROM live
@@ -137,7 +120,8 @@ USAGE_COLUMNS = {
 }
 
 # The same for one slot [from, to) inside an hour, straight from the requests of its days (partitions by day): a
-# request counts by its finish, a usage event by its start, time in flight by its overlap with the slot.
+# request counts by its finish, a usage event by its start, time in flight by its overlap with the slot. What a
+# correction took out of force does not count.
 USAGE_OF_SLOT = """
 WITH touching AS (
     SELECT *, CASE type WHEN 8 THEN starts_at ELSE ends_at END AS counts_at,
@@ -145,6 +129,9 @@ WITH touching AS (
     FROM ledger_request
     WHERE day >= (%(from)s AT TIME ZONE 'UTC')::date AND day <= (%(to)s AT TIME ZONE 'UTC')::date + 1
       AND pool_id = %(pool)s AND service_id IS NOT NULL AND starts_at < %(to)s AND ends_at >= %(from)s
+      AND NOT EXISTS (
+          SELECT 1 FROM unnest(%(void_sources)s::bigint[], %(void_ids)s::text[]) AS void(source_id, event_id)
+          WHERE void.source_id = ledger_request.source_id AND void.event_id = ledger_request.event_id)
 )
 SELECT %(from)s::timestamptz, service_id, coalesce(identity_id, -1), model_id,
        coalesce(sum(gpu_us) FILTER (WHERE counts), 0)::bigint,

@@ -56,13 +56,8 @@ SELECT subject.pool_id, subject.kind,
 FROM subject
 CROSS JOIN LATERAL (
     SELECT l.* FROM ledger_level l
-    JOIN ledger_event event ON event.id = l.event_id
-    JOIN ledger_source source ON source.id = event.source_id
     WHERE l.pool_id = subject.pool_id AND l.kind = subject.kind AND l.subject = subject.subject
-      AND l.attempt = subject.attempt AND l.starts_at <= %(now)s
-      AND NOT EXISTS (SELECT 1 FROM ledger_correction correction
-                      WHERE correction.supersedes_event_id = event.event_id
-                        AND correction.supersedes_source = source.uri)
+      AND l.attempt = subject.attempt AND l.starts_at <= %(now)s AND l.event_id <> ALL(%(void)s)
     ORDER BY l.starts_at DESC, l.id DESC LIMIT 1
 ) level
 LEFT JOIN ledger_identity identity ON identity.id = level.identity_id

@@ -92,6 +92,9 @@ JOIN ledger_request request ON request.workload = victim.workload AND request.ou
     AND request.day <= (victim.ends_at AT TIME ZONE 'UTC')::date
 JOIN ledger_pool pool ON pool.id = request.pool_id AND pool.cluster = victim.cluster
 JOIN ledger_modelname model ON model.id = request.model_id
+WHERE NOT EXISTS (
+    SELECT 1 FROM unnest(%(void_sources)s::bigint[], %(void_ids)s::text[]) AS void(source_id, event_id)
+    WHERE void.source_id = request.source_id AND void.event_id = request.event_id)
 GROUP BY 1, 2
 """
 

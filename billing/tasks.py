@@ -9,11 +9,13 @@ from django.utils import timezone
 from billing.services.adjustments import adjust_closed_months, months_with_unposted_credits
 from billing.services.closing import run_close, unfinished_closes
 from billing.services.months import MonthClosed, compute_month, is_up_to_date, months_to_compute
+from billing.services.reconciliation import reconcile_months
 from ledger.core.periods import Month
 from ledger.locks import Lock, try_acquire
 
 BEAT_SCHEDULE = {
     "billing-recompute-open-months": {"task": "billing.recompute_open_months", "schedule": 60.0},
+    "billing-reconcile": {"task": "billing.reconcile_open_months", "schedule": 1800.0},
     "billing-go-on-closing": {"task": "billing.go_on_closing", "schedule": 60.0},
 }
 
@@ -39,6 +41,12 @@ def recompute_open_months() -> None:
     for month in months_to_compute(now):
         if str(month) in credited or not is_up_to_date(month, now):
             compute_one_month(str(month))
+
+
+@shared_task(name="billing.reconcile_open_months")
+def reconcile_open_months() -> None:
+    """Compare months that are over with what others counted: their totals may come long after the facts."""
+    reconcile_months(timezone.now())
 
 
 @shared_task(name="billing.close_month")

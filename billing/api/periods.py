@@ -89,13 +89,16 @@ class DecisionBody(serializers.Serializer[Any]):
     note = serializers.CharField(required=False, default="", allow_blank=True)
 
 
+_STATUS = {"no_reason": 400, "bad_amount": 400, "unknown_difference": 404}
+
+
 @contextmanager
 def refusals() -> Iterator[None]:
     """What a service refuses is a 409 with its code; a body that lacks something, a 400."""
     try:
         yield
     except (PeriodError, ApprovalError) as error:
-        status = 400 if error.code in ("no_reason", "bad_amount") else 409
+        status = _STATUS.get(error.code, 409)
         raise Problem(status, error.code, str(error)) from None
 
 

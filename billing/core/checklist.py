@@ -58,7 +58,8 @@ class MonthEvidence:
     """Everything a close looks at, as plain values; each sequence holds what is wrong.
 
     earlier_open: months before this one that are not closed. behind: what is not computed yet. unproved: broken
-    invariants. stale_approvals: statements whose draft changed after it was approved.
+    invariants. unreconciled: differences from others' totals that nothing and nobody explains. stale_approvals:
+    statements whose draft changed after it was approved.
     """
 
     ends_ms: int
@@ -68,6 +69,7 @@ class MonthEvidence:
     unprocessed: Sequence[str] = ()
     quarantined: Sequence[str] = ()
     unattributed: Sequence[str] = ()
+    unreconciled: Sequence[str] = ()
     exceptions: Sequence[str] = ()
     missing_prices: Sequence[str] = ()
     unproved: Sequence[str] = ()
@@ -83,6 +85,7 @@ def checklist(seen: MonthEvidence) -> list[Item]:
         _item("batches", "No batch waits to be booked", seen.unprocessed),
         _item("quarantine", "No event of the month is in quarantine", seen.quarantined),
         _item("attribution", "All occupancy belongs to somebody", seen.unattributed),
+        _item("reconciliation", "Every difference from others' totals is explained", seen.unreconciled),
         _item("exceptions", "No exception that blocks", seen.exceptions),
         _item("prices", "Every price is present", seen.missing_prices),
         _item("conservation", "Conservation is proved", seen.unproved),

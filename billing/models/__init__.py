@@ -16,6 +16,7 @@ from billing.models.life import (
     StatementApproval,
 )
 from billing.models.preemption import PreemptionRecord, PreemptionShare, PreemptionWait
+from billing.models.reconciliation import DifferenceExplanation, ReconciliationLine
 from billing.models.statement import MonthLine, Statement, StatementLine, StatementState
 from billing.models.terms import (
     Calibration,
@@ -41,6 +42,7 @@ __all__ = [
     "Credit",
     "CreditKind",
     "Decision",
+    "DifferenceExplanation",
     "Dispute",
     "DisputeEvent",
     "DisputeState",
@@ -54,6 +56,7 @@ __all__ = [
     "PreemptionShare",
     "PreemptionWait",
     "RateCard",
+    "ReconciliationLine",
     "RunState",
     "ServicePolicy",
     "Statement",

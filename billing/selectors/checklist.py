@@ -18,6 +18,7 @@ from billing.core.checklist import (
     with_waivers,
 )
 from billing.models import Allocation, BillingFinding, ChecklistWaiver, Statement, StatementApproval
+from billing.selectors.reconciliation import unexplained_differences
 from billing.services.periods import months_not_closed
 from ledger.core.periods import to_ms
 from ledger.core.units import gpu_hours_text
@@ -48,6 +49,7 @@ def month_evidence(period: Period, now: datetime) -> MonthEvidence:
         unprocessed=[f"batch {number}" for number in inbox.unprocessed],
         quarantined=[f"{reason}: {count}" for reason, count in inbox.quarantined],
         unattributed=_unattributed(period),
+        unreconciled=unexplained_differences(period),
         exceptions=_exceptions(period),
         missing_prices=list(
             BillingFinding.objects.filter(month=period.month, code=_PRICE_MISSING)

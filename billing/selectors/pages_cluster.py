@@ -14,6 +14,7 @@ from billing.selectors.statements import preemption_records
 from billing.sql_pages import LEVELS_NOW
 from ledger.access import Access
 from ledger.models import LevelKind, Pool, Source
+from ledger.selectors.corrections import void_facts
 
 RECENT_PREEMPTIONS = 15
 
@@ -67,7 +68,7 @@ def pools_now(at: datetime) -> list[PoolNow]:
     pools = {pool.pk: PoolNow(pool) for pool in Pool.objects.order_by("slug")}
     sums: dict[int, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
     with connection.cursor() as cursor:
-        cursor.execute(LEVELS_NOW, {"now": at})
+        cursor.execute(LEVELS_NOW, {"now": at, "void": void_facts().events})
         for pool_id, kind, name, milli, newest in cursor.fetchall():
             row = pools[pool_id]
             row.newest_fact_at = max(filter(None, (row.newest_fact_at, newest)), default=None)

@@ -25,6 +25,7 @@ from ledger.core.levels import (
 )
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import Holder, HolderKind, Service
+from ledger.selectors.corrections import void_facts
 
 Int64s = NDArray[np.int64]
 
@@ -76,9 +77,7 @@ class PoolFacts:
 
 def void_events() -> list[int]:
     """Events that a correction has taken out of force."""
-    with connection.cursor() as cursor:
-        cursor.execute(sql.VOID_EVENTS)
-        return list(cursor.fetchone()[0])
+    return void_facts().events
 
 
 def read_pool_facts(pool_id: int, span: Span, void: list[int], index: HolderIndex) -> PoolFacts:

@@ -19,6 +19,7 @@ from ledger.core.levels import HolderTimeline
 from ledger.core.periods import to_datetime, to_ms
 from ledger.core.units import MS_PER_HOUR
 from ledger.models import HolderKind, Pool
+from ledger.selectors.corrections import void_facts
 
 Int64s = NDArray[np.int64]
 
@@ -83,8 +84,9 @@ def read_usage(pool: Pool, edges: Int64s) -> dict[str, Int64s]:
     partial = (starts % MS_PER_HOUR != 0) | (ends - starts != MS_PER_HOUR)
     # The running hour is whole up to the horizon only where the horizon is an hour, which it always is.
     parts = [{name: values[np.isin(hours["time_ms"], starts[~partial])] for name, values in hours.items()}]
+    void = void_facts().parameters() if partial.any() else {}
     for start_ms, end_ms in zip(starts[partial].tolist(), ends[partial].tolist(), strict=True):
-        slot = {"pool": pool.pk, "from": to_datetime(start_ms), "to": to_datetime(end_ms)}
+        slot = {"pool": pool.pk, "from": to_datetime(start_ms), "to": to_datetime(end_ms), **void}
         parts.append(read_rows(sql.USAGE_OF_SLOT, sql.USAGE_COLUMNS, slot))
     return {name: np.concatenate([part[name] for part in parts]) for name in sql.USAGE_COLUMNS}
 
@@ -92,14 +94,35 @@ def read_usage(pool: Pool, edges: Int64s) -> dict[str, Int64s]:
 def usage_by_slot(
     usage: dict[str, Int64s], terms: Terms, timeline: HolderTimeline, index: HolderIndex
 ) -> dict[tuple[int, int], SlotUsage]:
-    """{(slot start, service's holder id): what it served}, weights being the key of the policy in force."""
+    """{(slot start, service's holder id): what it served}, weights being the key of the policy in force.
+
+    What names nobody is an engine's own total of a model: it counts the requests that others brought once more, so
+    only what no request explains is left of it, for `unattributed`.
+    """
     slots: dict[tuple[int, int], SlotUsage] = defaultdict(SlotUsage)
+    engines: dict[tuple[int, int, int], list[int]] = {}
+    explained: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])
     for row in zip(*(usage[name].tolist() for name in sql.USAGE_COLUMNS), strict=True):
         values = dict(zip(sql.USAGE_COLUMNS, row, strict=True))
-        slot = slots[values["time_ms"], values["service"]]
+        place = values["time_ms"], values["service"], values["model"]
+        slot = slots[place[:2]]
+        if values["who"] < 0:
+            # What an engine does not count is no request that lacks its measure.
+            engines[place] = [_weight(values, terms, SlotUsage()), values["gpu_us"]]
+            continue
+        weight = _weight(values, terms, slot)
+        explained[place][0] += weight
+        explained[place][1] += values["gpu_us"]
         tenant = _tenant(values["who"], values["time_ms"], timeline, index)
         slot.measured_gpu_us[tenant] += values["gpu_us"]
-        slot.weight[tenant] += _weight(values, terms, slot)
+        slot.weight[tenant] += weight
+    for place, totals in engines.items():
+        slot = slots[place[:2]]
+        weight, gpu_us = (max(of - by, 0) for of, by in zip(totals, explained[place], strict=True))
+        if weight:
+            slot.weight[index.unattributed] += weight
+        if gpu_us:
+            slot.measured_gpu_us[index.unattributed] += gpu_us
     for (start_ms, service), slot in slots.items():
         policy = terms.policy(service, start_ms)
         if policy is not None and policy.key == "shares":
@@ -116,8 +139,6 @@ def fixed_shares(service_id: int, start_ms: int, terms: Terms, index: HolderInde
 
 
 def _tenant(identity: int, instant_ms: int, timeline: HolderTimeline, index: HolderIndex) -> int:
-    if identity < 0:
-        return index.unattributed
     holder = holder_at(timeline, identity, instant_ms)
     # A service cannot be charged: requests it sends in its own name have no tenant that is known.
     return index.unattributed if index.kinds[holder] == HolderKind.SERVICE else holder

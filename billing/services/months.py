@@ -17,6 +17,7 @@ from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_shares import share_preemptions
 from billing.services.preemptions import rebuild_preemptions
 from billing.services.rating import is_of_pool, rate_month, store_lines
+from billing.services.reconciliation import reconcile
 from billing.services.snapshot import in_snapshot
 from billing.services.statements import draft_statements
 from ledger.core.periods import Month, Span, to_datetime, to_ms
@@ -80,6 +81,8 @@ def _compute(month: Month, pool: Pool | None, horizon: datetime | None, everythi
     changed = store_lines(period, lines, before, books)
     transfers = post_month(period, lines, books)
     only = None if touched is None else changed
+    if horizon_ms == to_ms(period.ends_at):
+        reconcile(period, timezone.now())
     statements = draft_statements(ledger, period, to_datetime(horizon_ms), lines, timezone.now(), only)
     return ComputedMonth(month, computed, len(rebuilt), len(lines), transfers, statements)
 

@@ -18,6 +18,7 @@ from billing.sql_preemptions import OCCUPANCY, REPORTS, RESUMES, STALE, VOIDED
 from ledger.core.levels import HolderTimeline
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import WorkloadKind
+from ledger.selectors.corrections import void_facts
 
 
 def _ms(instant: datetime | None) -> int | None:
@@ -193,6 +194,7 @@ def voided_requests(victims: Mapping[Key, Victim]) -> dict[Key, VoidedRequests]:
         "workloads": [victim.workload for victim in chosen],
         "starts": [to_datetime(victim.starts_ms) for victim in chosen],
         "ends": [to_datetime(max(victim.ends_ms, victim.starts_ms)) for victim in chosen],
+        **void_facts().parameters(),
     }
     rows: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
     with connection.cursor() as cursor:

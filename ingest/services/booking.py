@@ -37,6 +37,7 @@ from ingest.services.request_booking import RequestBooking
 from ingest.sql import batches as sql
 from ingest.sql import events as event_sql
 from ingest.sql import requests as request_sql
+from ledger.core.corrections import CorrectionFact, void_keys
 from ledger.core.periods import to_ms
 from ledger.locks import NAMESPACE, Lock, acquire
 from ledger.models import Booking, Ledger, Source
@@ -319,8 +320,7 @@ class BookingDesk:
         if not self._cursor.execute(event_sql.ANY_CORRECTION).fetchone():
             return
         booking = {"booking": self._booking_id}
-        self._cursor.execute(event_sql.VOID_STAGE)
-        self._cursor.execute(event_sql.FIND_VOID, booking)
+        self._stage_void(booking)
         has_new = self._events.has_corrections
         days = self._requests.days
         if has_new:
@@ -329,6 +329,32 @@ class BookingDesk:
         if days:
             self._requests.withdraw(days, earlier=has_new)
         self._cursor.execute(event_sql.WATCH_VOID_SUBJECTS, booking)
+
+    def _stage_void(self, booking: dict[str, Any]) -> None:
+        """The keys that do not count, now and before this booking's corrections."""
+        rows = self._cursor.execute(event_sql.CORRECTIONS, booking).fetchall()
+        facts = [
+            (
+                CorrectionFact(
+                    (uri, key), at_ms, (old_uri, old_id), None if new_id is None else (new_uri, new_id)
+                ),
+                is_new,
+            )
+            for uri, key, at_ms, old_uri, old_id, new_uri, new_id, is_new in rows
+        ]
+        void = void_keys(fact for fact, _ in facts)
+        was = void_keys(fact for fact, is_new in facts if not is_new)
+        keys = sorted(void | was)
+        self._cursor.execute(event_sql.VOID_STAGE)
+        self._cursor.execute(
+            event_sql.FILL_VOID,
+            {
+                "uris": [uri for uri, _ in keys],
+                "ids": [event_id for _, event_id in keys],
+                "was": [key in was for key in keys],
+                "is": [key in void for key in keys],
+            },
+        )
 
 
 def _allowed_sources(batch: Batch) -> frozenset[str] | None:

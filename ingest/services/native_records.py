@@ -10,7 +10,7 @@ from ingest.core.adapters import load
 from ingest.core.adapters.base import Notice, Refused, SourceConfig
 from ingest.core.parse import Rejected, refused_line
 from ledger.core.periods import to_datetime
-from ledger.models import FactFinding
+from ledger.models import FactFinding, Source, SourceTotal
 
 
 def adapted_lines(config: SourceConfig, native: Iterable[bytes], notices: list[Notice]) -> Iterator[bytes]:
@@ -42,7 +42,9 @@ def refused_record(config: SourceConfig, refused: Refused) -> bytes:
 
 
 def keep_notices(source: SourceConfig, notices: list[Notice]) -> None:
-    """Gaps and resets become findings. A notice that speaks of no span (a total, a remark) is only shown."""
+    """Gaps and resets become findings, what the source adds up to becomes a total to reconcile with. A remark that
+    speaks of no span is only shown."""
+    keep_totals(source, [notice for notice in notices if notice.total is not None])
     FactFinding.objects.bulk_create(
         [
             FactFinding(
@@ -58,7 +60,43 @@ def keep_notices(source: SourceConfig, notices: list[Notice]) -> None:
                 blocks_close=False,
             )
             for notice in notices
-            if notice.starts_ms is not None
+            if notice.starts_ms is not None and notice.reason != "source_total"
         ],
         ignore_conflicts=True,
     )
+
+
+def keep_totals(config: SourceConfig, notices: list[Notice]) -> None:
+    """One row per total, unless the newest of its subject and span says the same already."""
+    if not notices:
+        return
+    source, _ = Source.objects.get_or_create(uri=config.uri)
+    known = {
+        (measure, subject, starts_at, ends_at): quantity
+        for measure, subject, starts_at, ends_at, quantity in SourceTotal.objects.filter(source=source)
+        .order_by("pk")
+        .values_list("measure", "subject", "starts_at", "ends_at", "quantity")
+    }
+    rows = []
+    for notice in notices:
+        total = notice.total
+        if total is None or notice.ends_ms is None:
+            continue
+        starts_at = None if notice.starts_ms is None else to_datetime(notice.starts_ms)
+        key = (total.measure, notice.subject, starts_at, to_datetime(notice.ends_ms))
+        if known.get(key) == total.quantity:
+            continue
+        known[key] = total.quantity
+        rows.append(
+            SourceTotal(
+                source=source,
+                measure=total.measure,
+                unit=total.unit,
+                subject=notice.subject,
+                starts_at=starts_at,
+                ends_at=key[3],
+                quantity=total.quantity,
+                detail=notice.detail,
+            )
+        )
+    SourceTotal.objects.bulk_create(rows)

@@ -257,45 +257,34 @@ SELECT EXISTS (
 # Lines of this booking's corrections that hold, whose replacements count.
 HOLDING_CORRECTIONS = "SELECT line FROM stage_verdict WHERE type = 11 AND part = 0 AND (is_new OR is_same)"
 
-# Keys that do not count: superseded ones, and replacements whose correction lost against a greater one. `before`
-# leaves this booking's corrections out. Corrections are few (correction_target).
-_VOID = """
-    SELECT source.uri, event.event_id AS id, c.supersedes_source, c.supersedes_event_id,
-           c.replacement_source, c.replacement_event_id, event.booking_id,
-           row_number() OVER (PARTITION BY c.supersedes_source, c.supersedes_event_id
-                              ORDER BY c.corrected_at DESC, source.uri DESC, event.event_id DESC) AS place
-    FROM ledger_correction c
-    JOIN ledger_event event ON event.id = c.event_id
-    JOIN ledger_source source ON source.id = event.source_id
+# Corrections are few: they are read whole, and what they void is worked out by ledger.core.corrections.
+CORRECTIONS = """
+SELECT source.uri, event.event_id, (extract(epoch FROM c.corrected_at) * 1000)::bigint, c.supersedes_source,
+       c.supersedes_event_id, c.replacement_source, c.replacement_event_id, event.booking_id = %(booking)s
+FROM ledger_correction c
+JOIN ledger_event event ON event.id = c.event_id
+JOIN ledger_source source ON source.id = event.source_id
 """
+# was_void: without this booking's corrections. Keys whose source nobody has named yet hold nothing.
 VOID_STAGE = """
 CREATE TEMP TABLE IF NOT EXISTS stage_void (
-    source_id bigint NOT NULL, event_id text COLLATE "C" NOT NULL, was_void boolean NOT NULL
+    source_id bigint NOT NULL, event_id text COLLATE "C" NOT NULL, was_void boolean NOT NULL, is_void boolean NOT NULL
 ) ON COMMIT DELETE ROWS;
 DELETE FROM stage_void;
 """
-FIND_VOID = f"""
-WITH corrections AS ({_VOID}), before AS ({_VOID} WHERE event.booking_id <> %(booking)s), void AS (
-    SELECT supersedes_source AS uri, supersedes_event_id AS id FROM corrections
-    UNION
-    SELECT replacement_source, replacement_event_id FROM corrections WHERE place > 1 AND replacement_source IS NOT NULL
-), was AS (
-    SELECT supersedes_source AS uri, supersedes_event_id AS id FROM before
-    UNION
-    SELECT replacement_source, replacement_event_id FROM before WHERE place > 1 AND replacement_source IS NOT NULL
-)
-INSERT INTO stage_void (source_id, event_id, was_void)
-SELECT source.id, void.id, was.id IS NOT NULL
-FROM void
-JOIN ledger_source source ON source.uri = void.uri
-LEFT JOIN was ON was.uri = void.uri AND was.id = void.id
+FILL_VOID = """
+INSERT INTO stage_void (source_id, event_id, was_void, is_void)
+SELECT source.id, given.id, given.was_void, given.is_void
+FROM unnest(%(uris)s::text[], %(ids)s::text[], %(was)s::boolean[], %(is)s::boolean[])
+    AS given(uri, id, was_void, is_void)
+JOIN ledger_source source ON source.uri = given.uri
 """
 
-# What voids a level dirties what the level held, and its subject has to be looked at from now on.
+# What voids a level, or brings it back, dirties what the level held, and its subject has to be looked at from now on.
 DIRTY_VOID = """
 WITH void AS (
     SELECT event.id FROM stage_void JOIN ledger_event event USING (source_id, event_id)
-    WHERE NOT stage_void.was_void
+    WHERE stage_void.was_void <> stage_void.is_void
 )
 INSERT INTO ledger_dirtyspan (pool_id, span)
 SELECT pool_id, unnest(range_agg(span)) FROM (
@@ -319,7 +308,7 @@ WHERE subject.id IN (
     JOIN ledger_level level ON level.event_id = event.id
     JOIN ledger_subject s ON s.pool_id = level.pool_id AND s.kind = level.kind AND s.subject = level.subject
         AND s.attempt = level.attempt
-    WHERE NOT stage_void.was_void OR event.booking_id = %(booking)s
+    WHERE stage_void.was_void <> stage_void.is_void OR event.booking_id = %(booking)s
     ORDER BY s.id FOR UPDATE OF s
 )
 """

@@ -59,30 +59,35 @@ JOIN pg_class child ON child.oid = inhrelid WHERE inhparent = 'ledger_request'::
 """
 
 # Takes requests that no longer count out of the roll-up again: those that this booking brought although they are void,
-# and earlier ones that it voids. The arithmetic is that of core.request_rows; a test holds the two together.
+# and earlier ones that it voids. Earlier ones that count again come back. The arithmetic is that of core.request_rows;
+# a test holds the two together.
 WITHDRAW = """
-WITH gone AS (
-    SELECT r.* FROM stage_void
+WITH moved AS (
+    SELECT r.*, CASE WHEN stage_void.is_void THEN -1 ELSE 1 END AS sign FROM stage_void
     JOIN ledger_request r ON r.day = ANY(%(days)s) AND r.source_id = stage_void.source_id
         AND r.event_id = stage_void.event_id
-    WHERE r.booking_id = %(booking)s OR (%(earlier)s AND NOT stage_void.was_void)
+    WHERE CASE WHEN r.booking_id = %(booking)s THEN stage_void.is_void
+               ELSE %(earlier)s AND stage_void.was_void <> stage_void.is_void END
 )
 INSERT INTO stage_hour
 SELECT pool_id, date_trunc('hour', CASE WHEN type = 8 THEN starts_at ELSE ends_at END, 'UTC'), identity_id, service_id,
-       model_id, service_class, outcome, -requests, -coalesce(input_tokens, 0),
-       CASE WHEN input_tokens IS NULL THEN -greatest(requests, 1) ELSE 0 END, -coalesce(cached_input_tokens, 0),
-       CASE WHEN cached_input_tokens IS NULL THEN -greatest(requests, 1) ELSE 0 END,
-       -coalesce(cache_write_tokens, 0), -coalesce(output_tokens, 0),
-       CASE WHEN output_tokens IS NULL THEN -greatest(requests, 1) ELSE 0 END, -coalesce(reasoning_tokens, 0),
-       -coalesce(gpu_us, 0), CASE WHEN gpu_us IS NULL THEN -greatest(requests, 1) ELSE 0 END,
-       CASE WHEN type = 8 THEN -coalesce(concurrency_us, 0) ELSE 0 END,
-       -coalesce(preemptions, 0), -coalesce(recomputed_tokens, 0), -coalesce(recompute_gpu_us, 0)
-FROM gone
+       model_id, service_class, outcome, sign * requests, sign * coalesce(input_tokens, 0),
+       CASE WHEN input_tokens IS NULL THEN sign * greatest(requests, 1) ELSE 0 END,
+       sign * coalesce(cached_input_tokens, 0),
+       CASE WHEN cached_input_tokens IS NULL THEN sign * greatest(requests, 1) ELSE 0 END,
+       sign * coalesce(cache_write_tokens, 0), sign * coalesce(output_tokens, 0),
+       CASE WHEN output_tokens IS NULL THEN sign * greatest(requests, 1) ELSE 0 END,
+       sign * coalesce(reasoning_tokens, 0), sign * coalesce(gpu_us, 0),
+       CASE WHEN gpu_us IS NULL THEN sign * greatest(requests, 1) ELSE 0 END,
+       CASE WHEN type = 8 THEN sign * coalesce(concurrency_us, 0) ELSE 0 END,
+       sign * coalesce(preemptions, 0), sign * coalesce(recomputed_tokens, 0), sign * coalesce(recompute_gpu_us, 0)
+FROM moved
 UNION ALL
 SELECT pool_id, hour, identity_id, service_id, model_id, service_class, outcome, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-       -(extract(epoch FROM least(ends_at, hour + interval '1 hour') - greatest(starts_at, hour)) * 1000000)::bigint,
+       sign * (1000000 * extract(epoch FROM
+           least(ends_at, hour + interval '1 hour') - greatest(starts_at, hour)))::bigint,
        0, 0, 0
-FROM gone, generate_series(date_trunc('hour', starts_at, 'UTC'), ends_at, interval '1 hour') AS hour
+FROM moved, generate_series(date_trunc('hour', starts_at, 'UTC'), ends_at, interval '1 hour') AS hour
 WHERE type = 7
 """
 

@@ -31,6 +31,7 @@ from ledger.models.facts import (
     UsageHour,
 )
 from ledger.models.masters import Holder, Identity, IdentityMapping, Ledger, ModelName, Pool, Service, Tenant
+from ledger.models.reconciliation import SourceTotal
 from ledger.models.silence import SilenceWaiver
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "ServiceClass",
     "SilenceWaiver",
     "Source",
+    "SourceTotal",
     "Subject",
     "Tenant",
     "Transfer",

@@ -40,6 +40,7 @@ from ledger.models import (
     Purpose,
     Request,
     ServiceClass,
+    Source,
     UsageHour,
 )
 from ledger.services.masters import map_identity
@@ -379,7 +380,8 @@ def serve(pool, service, who: str, starts: float, ends: float, **measures) -> No
             "FOR VALUES FROM ('2026-10-01') TO ('2026-10-02')"
         )
     Request.objects.create(
-        day=hour(ends).date(), source_id=1, event_id=f"{who}-{ends}", content_hash=b"", booking_id=1, line=1,
+        day=hour(ends).date(), source=Source.objects.get(), event_id=f"{who}-{ends}", content_hash=b"",
+        booking_id=1, line=1,
         starts_at=hour(starts), ends_at=hour(ends), pool=pool, service=service, identity=identity(who),
         model=ModelName.objects.get(), request=f"{who}-{ends}", outcome=Outcome.OK, **measures,
     )  # fmt: skip
@@ -392,6 +394,42 @@ def served(category: str = "on_demand") -> dict:
         (row.starts_at, row.account.tenant.slug): getattr(row, f"{category}_gpu_us") / GPU_US_PER_GPU_HOUR
         for row in rows
         if getattr(row, f"{category}_gpu_us")
+    }
+
+
+def test_a_slot_inside_an_hour_leaves_out_corrected_requests(chat):
+    """Whole hours come from a roll-up that corrections have moved already; parts of one from the requests."""
+    pool, service = chat
+    ServicePolicy.objects.create(service=service, valid_from=hour(0.5), key="gpu_seconds")
+    serve(pool, service, "acme", 0.5, 0.6, gpu_us=10**9)
+    serve(pool, service, "beta", 0.5, 0.7, gpu_us=10**9)
+    booked = Event.objects.first()
+    event = Event.objects.create(
+        source=booked.source, event_id="c-1", type=11, occurred_at=hour(1), content_hash=b"c", booking=booked.booking,
+        line=1, body={},
+    )  # fmt: skip
+    Correction.objects.create(
+        event=event, corrected_at=hour(1), supersedes_source="/tests", supersedes_event_id=f"beta-{0.7}",
+        reason="never served",
+    )  # fmt: skip
+    compute(1)
+    assert served()[hour(0.5), "acme"] == 2.0
+    assert (hour(0.5), "beta") not in served()
+
+
+def test_an_engines_own_total_counts_requests_once_more_and_only_its_rest_is_nobodys(chat):
+    """The engine counted 8 of 6 measured GPU time: 2 are unattributed, not 8 beside the 6."""
+    pool, service = chat
+    ServicePolicy.objects.create(service=service, valid_from=hour(0), key="gpu_seconds", basis="measured")
+    UsageHour.objects.create(
+        pool=pool, hour=hour(0), identity=None, service=service, model=ModelName.objects.get(),
+        outcome=Outcome.OK, requests=0, gpu_us=8 * 10**9,
+    )  # fmt: skip
+    compute(1)
+    rows = Allocation.objects.filter(holder__slug="chat", service_idle=False)
+    assert {row.account.tenant and row.account.tenant.slug: row.on_demand_gpu_us for row in rows} == {
+        "acme": 6 * 10**9,
+        None: 2 * 10**9,
     }
 
 

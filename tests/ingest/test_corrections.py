@@ -118,3 +118,40 @@ def test_a_conflicting_correction_does_not_bring_its_replacement() -> None:
     receipt = deliver(other, with_request)
     assert (receipt.booked, receipt.conflict) == (0, 2)
     assert not Level.objects.exists() and not Request.objects.exists()
+
+
+NESTED = [
+    a_request("r-100", 100),
+    correction("c-1", "2026-10-02T00:00:00Z", "r-100", a_request("r-101", 7)),
+    correction("c-2", "2026-10-03T00:00:00Z", "c-1"),
+    correction("c-3", "2026-10-04T00:00:00Z", "c-2"),
+]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_a_withdrawn_correction_gives_the_request_back_in_any_order(order: tuple[int, ...]) -> None:
+    for place in order:
+        deliver(NESTED[place])
+    assert (counted()["requests"], counted()["input_tokens"], counted()["gpu_us"]) == (1, 100, 100_500_000)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1), (1, 3, 0, 2)])
+def test_a_withdrawn_withdrawal_lets_the_correction_count_again(order: tuple[int, ...]) -> None:
+    for place in order:
+        deliver(NESTED[place])
+    assert counted() == {
+        "requests": 1,
+        "input_tokens": 7,
+        "input_missing": 0,
+        "output_missing": 1,
+        "gpu_us": 7_500_000,
+        "gpu_missing": 0,
+        "concurrency_us": 80 * 60 * 1_000_000,
+    }
+
+
+def test_a_withdrawn_correction_of_a_level_dirties_it_again() -> None:
+    deliver(occupancy("o-1", "2026-10-01T03:00:00Z", 4), correction("c-1", "2026-10-02T00:00:00Z", "o-1"))
+    DirtySpan.objects.all().delete()
+    deliver(correction("c-2", "2026-10-03T00:00:00Z", "c-1"))
+    assert [span.span.lower.hour for span in DirtySpan.objects.all()] == [3]

@@ -44,6 +44,17 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Total:
+    """A number that the source itself adds up to, in the words of the ledger's `SourceTotal`."""
+
+    measure: str
+    """`occupied`, `occupied_by_account`, `capacity`, `preemptions` or `held_time`."""
+    unit: str
+    """`gpu_us`, `count` or `s`."""
+    quantity: int
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """What a person should know of a record that was read: a lost counter tail, a missed scrape, a gap.
 
@@ -61,6 +72,8 @@ class Notice:
     starts_ms: int | None = None
     """The span it speaks of, where it speaks of one: half-open, UTC milliseconds."""
     ends_ms: int | None = None
+    total: Total | None = None
+    """Of a `source_total`: the number, over the span or, without a start, up to `ends_ms`."""
 
 
 NOTICES: dict[str, str] = {

@@ -39,6 +39,7 @@ from ingest.core.adapters.kueue_books import (
 )
 from ingest.core.adapters.kueue_messages import read_preempted, read_preempted_workload
 from ingest.core.adapters.kueue_queues import cluster_queue_quota
+from ingest.core.adapters.kueue_totals import count_notice
 from ingest.core.adapters.kueue_workload import read_workload
 
 _SILENT_KINDS = frozenset(
@@ -127,6 +128,7 @@ def _workload(watched: Watched, source: SourceConfig, state: State) -> Iterator[
     if watched.change == "DELETED":
         _note_deletion(watched, entry)
     yield from derive(state, workload.uid, source)
+    yield from count_notice(watched, entry)
     # Victims may have waited to learn who this is.
     for name in (workload.uid, workload.job_uid):
         for victim in state["waiting"].pop(name, []):

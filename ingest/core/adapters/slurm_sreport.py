@@ -24,6 +24,7 @@ from ingest.core.adapters.base import (
     refusal_of,
     rfc3339,
 )
+from ingest.core.adapters.base import Total as SourceTotal
 from ingest.core.adapters.slurm_times import local_ms
 
 UNIT_US = {"Seconds": 1_000_000, "Minutes": 60_000_000, "Hours": 3_600_000_000}
@@ -33,6 +34,12 @@ IDENTITY = ("Allocated", "Down", "PLND Down", "Idle", "Planned")
 """Reported is exactly their sum, per TRES and hour."""
 _OLD_NAMES = {"Reserved": "Planned"}
 """Before 21.08."""
+
+_MEASURES = {
+    ("cluster", "Allocated"): "occupied",
+    ("cluster", "Reported"): "capacity",
+    ("account", "Used"): "occupied_by_account",
+}
 
 _USAGE = re.compile(r"(?:Usage|Use|Time) reported in (?:TRES |CPU )?(\w+)", re.IGNORECASE)
 _PERIOD = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) - (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
@@ -67,7 +74,23 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
                 span = f" from {rfc3339(total.starts_ms)} to {rfc3339(total.ends_ms)}"
             detail = f"Slurm adds up {hours:f} GPU-hours {total.category}{span}"
             subject = f"{total.cluster}/{total.subject}"
-            yield Notice(total.position, "source_total", detail, subject, total.starts_ms, total.ends_ms)
+            yield Notice(
+                total.position,
+                "source_total",
+                detail,
+                subject,
+                total.starts_ms,
+                total.ends_ms,
+                _compared(total),
+            )
+
+
+def _compared(total: Total) -> SourceTotal | None:
+    """What the books have a number for. Accounts are compared whole, not login by login."""
+    measure = _MEASURES.get((total.report, total.category))
+    if measure is None or (total.report == "account" and "/" in total.subject):
+        return None
+    return SourceTotal(measure, "gpu_us", total.gpu_us)
 
 
 def totals(lines: Iterable[bytes], source: SourceConfig) -> Iterator[Total | Refused]:

@@ -188,7 +188,12 @@ def test_state_survives_json_between_any_two_records() -> None:
         state = json.loads(json.dumps(state))
     pieces += load("kueue").flush(source_of("kueue"), state, None)
     whole = run("kueue", records)
-    assert sorted(map(str, map(plain, pieces))) == sorted(map(str, map(plain, whole)))
+
+    def told(outcomes: list[Any]) -> list[str]:
+        """Without lines, which count from each input's start."""
+        return sorted(str({**plain(one), "line": None}) for one in outcomes)
+
+    assert told(pieces) == told(whole)
 
 
 def test_events_wait_for_the_condition_and_flush_lets_them_go() -> None:

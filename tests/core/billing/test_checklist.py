@@ -26,7 +26,7 @@ def seen(**what: object) -> MonthEvidence:
 def test_nothing_wrong_is_clean() -> None:
     items = checklist(seen())
     assert {item.state for item in items} == {ItemState.CLEAN}
-    assert len({item.code for item in items}) == len(items) == 11
+    assert len({item.code for item in items}) == len(items) == 12
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,7 @@ def test_nothing_wrong_is_clean() -> None:
         ("unprocessed", "batches"),
         ("quarantined", "quarantine"),
         ("unattributed", "attribution"),
+        ("unreconciled", "reconciliation"),
         ("exceptions", "exceptions"),
         ("missing_prices", "prices"),
         ("unproved", "conservation"),
