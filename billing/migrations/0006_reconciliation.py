@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("billing", "0004_detail"),
+        ("billing", "0005_annexes"),
         ("ledger", "0006_source_totals"),
     ]
 
