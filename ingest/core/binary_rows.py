@@ -50,7 +50,10 @@ class Rows:
 
     def text(self, name: str, values: Sequence[bytes | None], prefix: bytes = b"") -> None:
         """A text or bytea column, or jsonb with the version byte as `prefix`; left out if it is all null."""
-        sizes = {None if value is None else len(value) for value in values}
+        if values.count(None):
+            sizes = {None if value is None else len(value) for value in values}
+        else:
+            sizes = set(map(len, cast("Sequence[bytes]", values)))
         if sizes == {None}:
             return
         if len(sizes) == 1 and not prefix:

@@ -168,6 +168,12 @@ class Requests:
             for tenant, kind, value in named
         ]
 
+    def only_identity_kind(self) -> str | None:
+        """The kind of identity that all rows name, if it is one and none names a tenant."""
+        kinds = self.texts["identity_kind"]
+        is_one = kinds[0] is not None and kinds.count(kinds[0]) == len(kinds)
+        return kinds[0] if is_one else None
+
     def rejected(self, place: int, reason: str, detail: str) -> Rejected:
         """The row at a place, sound in itself and refused all the same."""
         return Rejected(
@@ -325,6 +331,13 @@ class HourSums:
 
     keys: Int64s
     sums: Int64s
+
+    @classmethod
+    def together(cls, several: Sequence[HourSums]) -> HourSums:
+        """Sums of several sets of rows, those of one key added up."""
+        return _grouped(
+            np.concatenate([one.keys for one in several]), np.concatenate([one.sums for one in several])
+        )
 
     def table_rows(self) -> Rows:
         rows = Rows()

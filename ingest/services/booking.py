@@ -1,18 +1,16 @@
 """Booking a batch: parsed as a stream, booked in one transaction, once, whoever takes it and however often.
 
-The calling thread parses; a second one does all the talking to the database, so that PostgreSQL and the parser
-work at the same time. Between them stand at most a few blocks of events, whatever the batch's size.
+PostgreSQL takes in one block of requests while the next one is parsed (`raw_cursor.BookingCursor`). No second thread:
+two that hold the interpreter's lock in turn cost more than they save. In memory are at most two blocks of events,
+whatever the batch's size.
 """
 
 from __future__ import annotations
 
 import gc
 import random
-import sys
 import time
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
@@ -32,7 +30,7 @@ from ingest.services.event_booking import EventBooking
 from ingest.services.limits import configured_limits
 from ingest.services.names import Names
 from ingest.services.quarantine import keep_rejected
-from ingest.services.raw_cursor import raw_cursor
+from ingest.services.raw_cursor import BookingCursor, booking_cursor
 from ingest.services.request_booking import RequestBooking
 from ingest.sql import batches as sql
 from ingest.sql import events as event_sql
@@ -43,8 +41,6 @@ from ledger.locks import NAMESPACE, Lock, acquire
 from ledger.models import Booking, Ledger, Source
 
 BLOCK_EVENTS = 4_000
-BLOCKS_AHEAD = 2
-SWITCH_SECONDS = 0.001
 BODY_PIECE_BYTES = 4 * 1024 * 1024
 ATTEMPTS = 8
 MAX_FAILURES = 5
@@ -129,11 +125,11 @@ def _book(batch_id: int, wait: bool, limits: Limits) -> Receipt | None:
         return None
     now = timezone.now()
     booking = Booking.objects.create(batch=batch.pk)
-    with raw_cursor() as cursor:
+    with booking_cursor() as cursor:
         desk = BookingDesk(cursor, batch, booking.pk)
-        with _tuned_for_blocks(), _in_background() as submit:
+        with _without_cycle_search():
             for block in read_blocks(_body(cursor, batch), batch, to_ms(now), limits):
-                submit(desk.take, block)
+                desk.take(block)
         return _finish(batch, booking, desk.finish(), now)
 
 
@@ -216,42 +212,15 @@ def _judge(group: Lines, reader: RequestReader, block: Block, now_ms: int, limit
 
 
 @contextmanager
-def _tuned_for_blocks() -> Iterator[None]:
-    """Two settings of the interpreter that booking is sensitive to, while it lasts.
-
-    Blocks of events hold no cycles, and looking for some takes as long as parsing. And the thread that talks to
-    the database has little to do each time an answer comes: waiting 5 ms for the parser to let it would leave
-    PostgreSQL idle for longer than it works.
-    """
-    was_enabled, interval_s = gc.isenabled(), sys.getswitchinterval()
+def _without_cycle_search() -> Iterator[None]:
+    """Blocks of events hold no cycles, and looking for some takes as long as parsing."""
+    was_enabled = gc.isenabled()
     gc.disable()
-    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         yield
     finally:
-        sys.setswitchinterval(interval_s)
         if was_enabled:
             gc.enable()
-
-
-@contextmanager
-def _in_background() -> Iterator[Any]:
-    """`submit(function, block)`: run in order in a second thread, a few blocks ahead at most; errors surface here."""
-    waiting: deque[Future[None]] = deque()
-    with ThreadPoolExecutor(1, thread_name_prefix="booking") as thread:
-
-        def submit(function: Any, block: Block) -> None:
-            waiting.append(thread.submit(function, block))
-            while len(waiting) > BLOCKS_AHEAD:
-                waiting.popleft().result()
-
-        try:
-            yield submit
-            while waiting:
-                waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
 
 
 # --- booking ------------------------------------------------------------------------------------------------
@@ -260,7 +229,7 @@ def _in_background() -> Iterator[Any]:
 class BookingDesk:
     """Takes blocks and books them on one connection, which is its own until `finish`."""
 
-    def __init__(self, cursor: Cursor[Any], batch: Batch, booking_id: int) -> None:
+    def __init__(self, cursor: BookingCursor, batch: Batch, booking_id: int) -> None:
         self._cursor = cursor
         self._batch_id = batch.pk
         self._allowed = _allowed_sources(batch)
@@ -277,10 +246,13 @@ class BookingDesk:
         if self._allowed is not None:
             _refuse_foreign_sources(block, self._allowed)
         rejected = block.rejected
-        if block.requests is not None:
+        if block.requests is not None and len(block.requests):
             rejected = rejected + self._requests.add(block.requests)
         if block.events:
             rejected = rejected + self._events.add(block.events)
+        self._keep_rejected(rejected)
+
+    def _keep_rejected(self, rejected: list[Rejected]) -> None:
         if rejected:
             keep_rejected(self._cursor, self._batch_id, rejected)
             conflicts = sum(one.reason == "conflict" for one in rejected)
@@ -289,6 +261,7 @@ class BookingDesk:
 
     def finish(self) -> Receipt:
         """The set-based end of a booking; everything here takes its locks in a fixed order."""
+        self._keep_rejected(self._requests.settle())
         self._share_corrections()
         self._events.finish(self._batch_id)
         self._apply_corrections()

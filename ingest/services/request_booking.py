@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-from psycopg import Cursor, errors
+from psycopg import Cursor
 
 from ingest.core.binary_rows import Int64s, Rows
 from ingest.core.parse import Rejected
 from ingest.core.request_content import ABSENT
-from ingest.core.request_rows import Ids, Requests
+from ingest.core.request_rows import HourSums, Ids, Requests
 from ingest.services.names import Names
+from ingest.services.raw_cursor import BookingCursor
 from ingest.sql import requests as sql
 from ledger.locks import NAMESPACE, Lock
 
 # Each day is a partition to lock; a batch over more of them would exhaust the server's lock table.
 MAX_DAYS = 800
+# How many blocks' hourly sums are kept apart before they are added up.
+HOURS_AHEAD = 50
 _EPOCH = date(1970, 1, 1)
 
 _Key = tuple[str, str, int]  # source, id, UTC day in days from 1970
@@ -27,20 +30,24 @@ Problem = tuple[str, str]
 """(reason code, detail)"""
 
 
+def copy_statement(table: str, rows: Rows) -> str:
+    return f"COPY {table} ({', '.join(rows.names())}) FROM STDIN (FORMAT binary)"
+
+
 def copy_rows(cursor: Cursor[Any], table: str, rows: Rows) -> None:
-    with cursor.copy(f"COPY {table} ({', '.join(rows.names())}) FROM STDIN (FORMAT binary)") as copy:
+    with cursor.copy(copy_statement(table, rows)) as copy:
         copy.write(rows.packed())
 
 
 class RequestBooking:
     """Books rows block by block and counts them.
 
-    New rows are the rule, so a block is first copied as if all were new: that costs what a bare COPY costs. Where
-    the primary key objects, the block is rolled back and from then on keys are looked up first, until a block had
-    nothing but new ones.
+    New rows are the rule, so a block is first copied as if all were new: that costs what a bare COPY costs, and the
+    server does it while the next block is parsed. Where the primary key objects, the block is rolled back and from
+    then on keys are looked up first, until a block had nothing but new ones.
     """
 
-    def __init__(self, cursor: Cursor[Any], names: Names, booking_id: int, kept_from: date | None) -> None:
+    def __init__(self, cursor: BookingCursor, names: Names, booking_id: int, kept_from: date | None) -> None:
         self._cursor = cursor
         self._names = names
         self._booking_id = booking_id
@@ -50,32 +57,54 @@ class RequestBooking:
         self.booked = 0
         self.duplicate = 0
         self.latest_ms: dict[int, int] = {}  # source id -> greatest event time
+        self._hours: list[HourSums] = []
+        self._refused_late: list[Rejected] = []
         cursor.execute(sql.STAGES)
 
     def add(self, requests: Requests) -> list[Rejected]:
-        """Book a block, given in order of lines; returns what of it is refused."""
+        """Book a block, given in order of lines; returns what of it or of those before it is refused by now."""
         refused: list[Rejected] = []
         self._names.learn_sources(set(requests.sources))
         for check in (self._name_problems, self._day_problems):
             requests = _without(requests, check(requests), refused)
-        while len(requests):
-            if self._looks_up:
-                requests, known = self._without_known(requests, refused)
-                self.duplicate += known
-                if not len(requests):
-                    break
-            ids = self._ids(requests)
-            if self._copy(requests.table_rows(ids, self._booking_id)):
+        if len(requests):
+            self._book(requests, refused)
+        return self._with_late(refused)
+
+    def _book(self, requests: Requests, refused: list[Rejected]) -> None:
+        if self._looks_up:
+            requests, known = self._without_known(requests, refused)
+            self.duplicate += known
+            if not len(requests):
+                return
+        ids = self._ids(requests)
+        rows = requests.table_rows(ids, self._booking_id)
+        packed = rows.packed()
+
+        def settled(is_new: bool) -> None:
+            if is_new:
                 self._count(requests, ids)
-                break
-            self._looks_up = True
-        return refused
+            else:
+                self._looks_up = True
+                self._book(requests, self._refused_late)
+
+        self._cursor.begin_copy(copy_statement("ledger_request", rows), packed, settled)
+
+    def settle(self) -> list[Rejected]:
+        """Wait for the rows under way; returns what of them is refused."""
+        self._cursor.settle()
+        return self._with_late([])
+
+    def _with_late(self, refused: list[Rejected]) -> list[Rejected]:
+        late, self._refused_late = self._refused_late, []
+        return late + refused
 
     def add_replacements(self, requests: Requests) -> None:
         """Book what corrections brought along; it belongs to their lines and is not counted beside them."""
         booked, duplicate = self.booked, self.duplicate
         self._looks_up = True
         self.add(requests)
+        self._cursor.settle()
         self.booked, self.duplicate = booked, duplicate
 
     @property
@@ -88,6 +117,8 @@ class RequestBooking:
 
     def finish(self) -> None:
         """Move the hourly roll-up and mark the hours dirty. Last, because it waits for bookings of the same hours."""
+        if self._hours:
+            copy_rows(self._cursor, "stage_hour", HourSums.together(self._hours).table_rows())
         self._cursor.execute(sql.MERGE_HOURS)
         self._cursor.execute(sql.DIRTY_HOURS)
 
@@ -115,26 +146,29 @@ class RequestBooking:
         return None
 
     def _ids(self, requests: Requests) -> Ids:
-        names, texts, count = self._names, requests.texts, len(requests)
-        who = requests.who()
-        names.learn_identities({one for one in who if one is not None})
+        names, texts = self._names, requests.texts
         names.learn_models(set(texts["model"]))
         pools = {slug: pk for slug, (pk, _) in names.pools.items()}
-        services: dict[Any, int] = {**names.services, None: ABSENT}
-        identities: dict[Any, int] = names.identities  # type: ignore[assignment]
-        if None in who:
-            identities = {**identities, None: ABSENT}
-
-        def ids(known: Any, column: Any) -> Int64s:
-            return np.fromiter(map(known.__getitem__, column), np.int64, count)
-
         return Ids(
-            source=ids(names.sources, requests.sources),
-            pool=ids(pools, texts["pool"]),
-            identity=ids(identities, who),
-            service=ids(services, texts["service"]),
-            model=ids(names.models, texts["model"]),
+            source=_mapped(names.sources, requests.sources),
+            pool=_mapped(pools, texts["pool"]),
+            identity=self._identity_ids(requests),
+            service=_mapped({**names.services, None: ABSENT}, texts["service"]),
+            model=_mapped(names.models, texts["model"]),
         )
+
+    def _identity_ids(self, requests: Requests) -> Int64s:
+        names = self._names
+        if (kind := requests.only_identity_kind()) is not None:  # nearly always; saves a pair per row
+            values = requests.texts["identity_value"]
+            known = names.of_kind(kind)
+            if new := set(values) - known.keys():
+                names.learn_identities({(kind, value) for value in new})
+                known = names.of_kind(kind)
+            return _mapped(known, values)
+        who = requests.who()
+        names.learn_identities({one for one in who if one is not None})
+        return _mapped({**names.identities, None: ABSENT}, who)
 
     # --- days -----------------------------------------------------------------------------------------------
 
@@ -204,23 +238,21 @@ class RequestBooking:
         self._cursor.execute("TRUNCATE stage_request_key")
         return {keys[n]: content_hash for n, content_hash in found}
 
-    def _copy(self, rows: Rows) -> bool:
-        """Whether all rows were new. If not, none of them is in the table."""
-        self._cursor.execute("SAVEPOINT request_block")
-        try:
-            copy_rows(self._cursor, "ledger_request", rows)
-        except errors.UniqueViolation:
-            self._cursor.execute("ROLLBACK TO SAVEPOINT request_block")
-            return False
-        self._cursor.execute("RELEASE SAVEPOINT request_block")
-        return True
-
     def _count(self, requests: Requests, ids: Ids) -> None:
         self.booked += len(requests)
-        copy_rows(self._cursor, "stage_hour", requests.hours(ids).table_rows())
+        self._hours.append(requests.hours(ids))
+        if len(self._hours) >= HOURS_AHEAD:
+            self._hours = [HourSums.together(self._hours)]
         for source in np.unique(ids.source).tolist():
             latest = int(requests.ends_ms[ids.source == source].max())
             self.latest_ms[source] = max(latest, self.latest_ms.get(source, latest))
+
+
+def _mapped(ids: Mapping[Any, int], column: Sequence[Any]) -> Int64s:
+    """What each name of a column is in the database; many columns say one thing throughout."""
+    if column.count(column[0]) == len(column):
+        return np.full(len(column), ids[column[0]], np.int64)
+    return np.fromiter(map(ids.__getitem__, column), np.int64, len(column))
 
 
 def _without(requests: Requests, problems: dict[int, Problem], refused: list[Rejected]) -> Requests:
