@@ -200,6 +200,31 @@ EXCEPTIONS: dict[str, tuple[str | Promise, str | Promise]] = {
 }
 
 
+MEASURES: Words = {
+    "occupied": _("GPU time occupied"),
+    "occupied_by_account": _("GPU time occupied, by account"),
+    "capacity": _("Capacity"),
+    "preemptions": _("Preemptions"),
+    "sold": _("Quotas sold"),
+    "input_tokens": _("Input tokens"),
+    "cached_input_tokens": _("Cached input tokens"),
+    "output_tokens": _("Output tokens"),
+    "gpu_us": _("GPU time"),
+}
+
+UNITS: Words = {"gpu_us": _("GPU-hours"), "count": _("count"), "tokens": _("tokens")}
+
+# Why a number of the books differs from somebody else's.
+DIFFERENCE_CAUSES: Words = {
+    "": "–",
+    "unattributed_abort": _("clients that went away"),
+    "counter_gaps": _("the counter has gaps"),
+    "oversold": _("sold beyond what there is"),
+    "explained": _("explained by a person"),
+    "unexplained": _("unexplained: blocks the close"),
+}
+
+
 def category_name(code: str) -> str:
     """A category or a token kind in words; what is neither is shown as it is stored."""
     for words in (CATEGORIES, TOKEN_KINDS, LINE_CATEGORIES):

@@ -26,6 +26,8 @@ from billing.selectors.pages_months import (
 )
 from billing.selectors.pages_preemptions import MonthPreemptions, month_preemptions, requeued_by_tenant
 from billing.selectors.pages_proofs import month_proofs
+from billing.selectors.reconciliation import Line, month_lines
+from billing.selectors.residuals import ResidualRow, residuals
 from billing.selectors.statements import statements_for
 from billing.views.month_tables import (
     causes_table,
@@ -35,7 +37,9 @@ from billing.views.month_tables import (
     statements_table,
     tenants_table,
 )
+from billing.views.reconciliation_tables import reconciliation_table, residuals_table
 from ledger.access import Access
+from ledger.core.periods import Span, to_ms
 from ledger.models import Period
 from ledger.querysets import visible_to
 from ledger.views.page import Page, ledger_of
@@ -126,6 +130,18 @@ class MonthPage(TablePage):
     def preemptions(self) -> MonthPreemptions:
         return month_preemptions(self.period, self.access, Names(self.access, at=self.period.starts_at))
 
+    @cached_property
+    def comparisons(self) -> list[Line]:
+        return month_lines(self.period)
+
+    @cached_property
+    def residuals(self) -> list[ResidualRow]:
+        return [
+            row
+            for row in residuals(Span(to_ms(self.period.starts_at), to_ms(self.period.ends_at)))
+            if row.unattributed
+        ]
+
     def tables(self, month: str) -> list[Table]:
         sees_all = self.access.sees_all_tenants
         currency = ledger_of(self.request).currency
@@ -139,6 +155,8 @@ class MonthPage(TablePage):
                 pools_table(lambda: self.pools, lambda: whole_of(self.pools)),
                 causes_table(lambda: self.preemptions.causes, month),
                 pairs_table(lambda: self.preemptions.pairs, month),
+                reconciliation_table(lambda: self.comparisons),
+                residuals_table(lambda: self.residuals),
             ]
         return found
 
@@ -161,6 +179,8 @@ class MonthPage(TablePage):
             "whole": whole_of(self.pools) if len(self.pools) > 1 else None,
             "parts": PARTS_OF_CAPACITY,
             "exceptions": exceptions_of(self.period),
+            "has_comparisons": bool(self.comparisons),
+            "has_residuals": bool(self.residuals),
             "proofs": month_proofs(self.period, self.pools, [row.statement for row in self.tenants]),
             "total_minor": sum(row.statement.total_minor for row in self.tenants),
         }

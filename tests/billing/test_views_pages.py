@@ -13,11 +13,11 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from billing.models import BillingFinding, PoolSlot, Statement, StatementLine
+from billing.models import BillingFinding, PoolSlot, ReconciliationLine, Statement, StatementLine
 from billing.services.months import compute_month
 from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR
-from ledger.models import Ledger, LevelKind, User
+from ledger.models import Identity, Ledger, LevelKind, ModelName, Outcome, Period, UsageHour, User
 from tests.billing.level_facts import book, hour, identity, make_tenants, occupancy
 from tests.billing.page_books import (
     HOURS_OF_OCTOBER,
@@ -117,6 +117,32 @@ def test_the_tenants_of_a_month_against_the_month_before(finance: Client) -> Non
         "gamma": 11600,
     }
     assert first["gamma"].occupied_gpu_us == 52 * GPU_US_PER_GPU_HOUR
+
+
+def test_the_month_shows_what_others_counted_and_what_nobody_explains(books: Books, finance: Client) -> None:
+    path = f"/months/{MONTH}/"
+    assert "Reconciliation" not in shown_text(finance.get(path))
+    period = Period.objects.get(month=MONTH)
+    ReconciliationLine.objects.create(
+        period=period, key="k", kind="source_total", measure="preemptions", unit="count", source="kueue-bj",
+        subject="wl-7", stated=3, booked=2, reconciled_at=hour(800),
+    )  # fmt: skip
+    for engine, gpu_us in (
+        (None, GPU_US_PER_GPU_HOUR),
+        (Identity.objects.get(value="acme"), 3 * GPU_US_PER_GPU_HOUR),
+    ):
+        UsageHour.objects.create(
+            pool=books.pool, hour=hour(1), identity=engine, outcome=Outcome.OK, gpu_us=gpu_us,
+            model=ModelName.objects.get_or_create(name="qwen3-32b")[0], input_missing=1, output_missing=1,
+            cached_missing=1,
+        )  # fmt: skip
+    text = shown_text(finance.get(path))
+    assert "kueue-bj wl-7 Preemptions 3 2 1 count unexplained: blocks the close" in text
+    assert "2026-10-01 bj-h100 qwen3-32b GPU time 1.00 3.00 \u22122.00 GPU-hours" in text
+    lines = finance.get(path + "?csv=residuals").getvalue().decode().splitlines()
+    assert lines[1].startswith(
+        "2026-10-01,bj-h100,qwen3-32b,gpu_us,3600000000,10800000000,-7200000000,gpu_us,0"
+    )
 
 
 def test_exceptions_say_what_to_do_and_which_block(books: Books, finance: Client) -> None:
