@@ -17,6 +17,8 @@ M = TypeVar("M", bound=Model)
 TENANT_PATHS: dict[str, tuple[str, ...]] = {
     "ledger.Tenant": ("holder_id",),
     "ledger.Account": ("tenant_id",),
+    "ledger.QuotaStanding": ("tenant_id",),
+    "billing.Budget": ("tenant_id",),
     "billing.Statement": ("tenant_id",),
     "billing.StatementLine": ("statement__tenant_id",),
     "billing.MonthLine": ("account__tenant_id",),

@@ -11,6 +11,7 @@ from billing.api import (
     month_files,
     periods,
     preemptions,
+    quota,
     reconciliation,
     reservations,
     shortages,
@@ -79,6 +80,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("lending/", reservations.LendingView.as_view(), name="api-lending"),
     path("demand/", demand.DemandView.as_view(), name="api-demand"),
     path("rejections/", demand.RejectionsView.as_view(), name="api-rejections"),
+    path("quota/", quota.QuotasView.as_view(), name="api-quota"),
+    path("quota/drift/", quota.QuotaDriftView.as_view(), name="api-quota-drift"),
+    path("quota/remaining/", quota.QuotaRemainingView.as_view(), name="api-quota-remaining"),
     path("usage/tokens/", tokens.TokensView.as_view(), name="api-usage-tokens"),
     path("usage/residuals/", reconciliation.ResidualsView.as_view(), name="api-usage-residuals"),
     path(

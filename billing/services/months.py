@@ -16,6 +16,7 @@ from billing.services.posting import post_month
 from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_shares import share_preemptions
 from billing.services.preemptions import rebuild_preemptions
+from billing.services.quota_standings import refresh_quota_standings
 from billing.services.rating import is_of_pool, rate_month, store_lines
 from billing.services.reconciliation import reconcile
 from billing.services.snapshot import in_snapshot
@@ -59,7 +60,10 @@ def compute_month(
         MonthClosed: the month is closed.
     """
     refresh_statistics()
-    return in_snapshot(Lock.COMPUTE, lambda: _compute(month, pool, horizon, everything))
+    computed = in_snapshot(Lock.COMPUTE, lambda: _compute(month, pool, horizon, everything))
+    # Apart from the snapshot: a booking that moves them meanwhile is waited for, and does not undo the computation.
+    refresh_quota_standings(timezone.now())
+    return computed
 
 
 def _compute(month: Month, pool: Pool | None, horizon: datetime | None, everything: bool) -> ComputedMonth:

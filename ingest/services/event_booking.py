@@ -16,6 +16,7 @@ from ingest.core.request_rows import REQUEST_TYPES, Requests
 from ingest.services.names import Names
 from ingest.services.request_booking import CONFLICT, RequestBooking, copy_rows
 from ingest.sql import events as sql
+from ingest.sql import quotas as quota_sql
 
 CORRECTION = "ledger.correction.v1"
 _Staged = tuple[
@@ -135,3 +136,4 @@ class EventBooking:
         cursor.execute(sql.DIRTY_LEVELS)
         cursor.execute(sql.DIRTY_PREEMPTIONS)
         cursor.execute(sql.MERGE_SUBJECTS)
+        cursor.execute(quota_sql.MOVE_QUOTAS)

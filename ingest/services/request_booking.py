@@ -16,6 +16,7 @@ from ingest.core.request_content import ABSENT
 from ingest.core.request_rows import HourSums, Ids, Requests
 from ingest.services.names import Names
 from ingest.services.raw_cursor import BookingCursor
+from ingest.sql import quotas as quota_sql
 from ingest.sql import requests as sql
 from ledger.locks import NAMESPACE, Lock
 
@@ -121,6 +122,7 @@ class RequestBooking:
             copy_rows(self._cursor, "stage_hour", HourSums.together(self._hours).table_rows())
         self._cursor.execute(sql.MERGE_HOURS)
         self._cursor.execute(sql.DIRTY_HOURS)
+        self._cursor.execute(quota_sql.MOVE_TOKENS)
 
     # --- names ----------------------------------------------------------------------------------------------
 

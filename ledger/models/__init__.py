@@ -31,6 +31,7 @@ from ledger.models.facts import (
     UsageHour,
 )
 from ledger.models.masters import Holder, Identity, IdentityMapping, Ledger, ModelName, Pool, Service, Tenant
+from ledger.models.quotas import QuotaStanding
 from ledger.models.reconciliation import SourceTotal
 from ledger.models.silence import SilenceWaiver
 
@@ -61,6 +62,7 @@ __all__ = [
     "PreemptionReport",
     "Purpose",
     "QuotaLevel",
+    "QuotaStanding",
     "Rejection",
     "Request",
     "ResumeReport",
