@@ -6,7 +6,7 @@ from billing.views.cluster import ClusterPage
 from billing.views.months import Home, MonthFile, MonthPage, MonthsPage
 from billing.views.preemptions import MonthPreemptionsPage, PreemptionPage
 from billing.views.search import SearchPage
-from billing.views.statements import StatementFile, StatementLinePage, StatementPage
+from billing.views.statements import StatementFile, StatementLinePage, StatementPage, StatementPdf
 from billing.views.workloads import WorkloadPage
 
 STATEMENT = "months/<str:month>/statements/<str:tenant>/"
@@ -20,6 +20,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("months/<str:month>/preemptions/", MonthPreemptionsPage.as_view(), name="month-preemptions"),
     path(STATEMENT, StatementPage.as_view(), name="statement"),
     path(f"{STATEMENT}<str:name>.csv", StatementFile.as_view(), name="statement-file"),
+    path(f"{STATEMENT}statement.pdf", StatementPdf.as_view(), name="statement-pdf"),
     path(f"{STATEMENT}lines/<int:position>/", StatementLinePage.as_view(), name="statement-line"),
     path("preemptions/<uuid:preemption_id>/", PreemptionPage.as_view(), name="preemption"),
     # A workload's id is whatever its scheduler made it, slashes included.

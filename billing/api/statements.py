@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 from uuid import UUID
 
+from django.conf import settings
 from django.http import Http404, HttpResponse, StreamingHttpResponse
+from django.utils.translation import get_language, override
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
@@ -22,12 +24,14 @@ from billing.api.downloads import (
 from billing.exports.bill import COLUMNS as BILL
 from billing.exports.bill import line_row
 from billing.exports.files import FORMATS, file_name, statement_file
+from billing.exports.statement_pdf import pdf_name, statement_pdf
 from billing.models import AnnexName, Statement, StatementState
 from billing.selectors import preemption_rows as preemption_export
 from billing.selectors.annexes import annex_of, annex_rows
 from billing.selectors.names import Names
 from billing.selectors.statements import statements_for
 from ledger.access import Access
+from ledger.api.problems import Problem
 from ledger.api.views import LedgerView, ListView
 from ledger.core.currency import minor_places
 from ledger.core.units import fixed_decimal, micro_text
@@ -221,6 +225,36 @@ class FocusInvoiceDetailCsvView(_StatementFileView):
     """FOCUS 1.4 Invoice Detail: a statement's lines as printed."""
 
     file = "focus-1.4-invoice-detail"
+
+
+class StatementPdfView(LedgerView):
+    """The statement as an A4 document, in the language asked for (or else the reader's)."""
+
+    parameters = frozenset({"language"})
+    content_negotiation_class = AnyAccept
+
+    @extend_schema(
+        operation_id="statements_pdf",
+        parameters=[OpenApiParameter("language", str, enum=[code for code, _ in settings.LANGUAGES])],
+        responses={(200, "application/pdf"): OpenApiTypes.BINARY},
+    )
+    def get(self, request: Request, statement_id: UUID) -> HttpResponse:
+        statement = statements_for(self.access).defer(None).filter(pk=statement_id).first()
+        if statement is None:
+            raise Http404
+        language = request.query_params.get("language", get_language() or settings.LANGUAGE_CODE)
+        if language not in dict(settings.LANGUAGES):
+            raise Problem(400, "bad_language", "There is no such language.", parameter="language")
+        with override(language):
+            content = statement_pdf(statement, self.access)
+        response = HttpResponse(content, content_type="application/pdf")
+        response["Content-Disposition"] = f'attachment; filename="{pdf_name(statement)}"'
+        response["Content-Language"] = language
+        if statement.state == StatementState.ISSUED:
+            response["ETag"] = f'"{statement.sha256}-pdf-{language}"'
+            response["Cache-Control"] = "private, max-age=31536000, immutable"
+            response["Vary"] = "Accept-Language, Cookie"
+        return response
 
 
 class StatementChecksumView(LedgerView):

@@ -65,6 +65,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
         name="api-focus-invoice-detail-csv",
     ),
     path(
+        "statements/<uuid:statement_id>/statement.pdf",
+        statements.StatementPdfView.as_view(),
+        name="api-statement-pdf",
+    ),
+    path(
         "statements/<uuid:statement_id>/<str:name>.csv.sha256",
         statements.StatementChecksumView.as_view(),
         name="api-statement-sha256",

@@ -16,7 +16,7 @@ from billing.core.focus import (
 from billing.core.focus_columns import COST_AND_USAGE
 from billing.core.focus_periods import Spread, charge_span
 from billing.models import Statement
-from billing.selectors.detail import Hit, detail_of
+from billing.selectors.detail import VICTIM, Hit, detail_of
 from billing.selectors.focus_lines import billed_lines, invoice_of
 from billing.selectors.names import Names
 from ledger.core.periods import Span, to_ms
@@ -62,7 +62,8 @@ def _by_slot(
     of_any, said = invoice_columns(invoice), _Said(names)
     for one in detail_of(statement, lines):
         if isinstance(one, Hit):
-            yield of_any | _preempted(one)
+            if one.role == VICTIM:
+                yield of_any | _preempted(one)
             continue
         line, billed = of_position[one.position], spread[one.position].take(one.gpu_us)
         row = same[one.position] | charge_columns(line, one.gpu_us, billed, one.starts_ms, one.ends_ms)

@@ -6,17 +6,19 @@ A closed statement's detail never changes: once late facts have its month comput
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import zstandard
 from django.db import connection, transaction
+from django.db.models import Q
 
 from billing.core.focus import BilledLine
-from billing.models import PreemptionShare, Statement, StatementDetail, StatementState
+from billing.models import PreemptionRecord, PreemptionShare, Statement, StatementDetail, StatementState
 from billing.sql_exports import LENDERS_OF, SLOTS_OF_ACCOUNT
 from ledger.core.periods import to_ms
 from ledger.models import Purpose, ServiceClass
@@ -35,27 +37,51 @@ class Slice:
     lenders: tuple[str, ...] = ()
 
 
+VICTIM = "victim"
+CAUSE = "cause"
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A preemption of the month that hit the tenant, with its part of the measures; None: unknown."""
+    """A preemption of the month that hit the tenant, with its part of the measures, or that it caused.
 
+    other: slug of the preemptor or of the victim; "" where it is not known. Measures: None is unknown.
+    """
+
+    role: str
     preemption: str
     pool: str
     decided_ms: int
+    milli_gpus: int
+    cause: str
+    other: str
     requeued_gpu_us: int | None
     waiting_gpu_us: int
 
 
 def detail_of(statement: Statement, lines: Sequence[BilledLine]) -> Iterator[Slice | Hit]:
     """Slices in order of slot, then hits in order of decision. Streams: memory does not grow with the month."""
-    kept = None
-    if statement.state == StatementState.ISSUED:
-        kept = StatementDetail.objects.filter(pk=statement.pk).values_list("content", flat=True).first()
+    kept = _kept(statement)
     if kept is not None:
-        yield from unpacked(bytes(kept))
+        yield from unpacked(kept)
         return
     yield from slices(statement, lines)
     yield from hits(statement)
+
+
+def hits_of(statement: Statement) -> list[Hit]:
+    """The preemptions alone."""
+    kept = _kept(statement)
+    if kept is None:
+        return list(hits(statement))
+    return [one for one in unpacked(kept) if isinstance(one, Hit)]
+
+
+def _kept(statement: Statement) -> bytes | None:
+    if statement.state != StatementState.ISSUED:
+        return None
+    found = StatementDetail.objects.filter(pk=statement.pk).values_list("content", flat=True).first()
+    return None if found is None else bytes(found)
 
 
 def slices(statement: Statement, lines: Sequence[BilledLine]) -> Iterator[Slice]:
@@ -140,24 +166,44 @@ class _Lenders:
 
 
 def hits(statement: Statement) -> Iterator[Hit]:
-    period = statement.period
-    shares = PreemptionShare.objects.filter(
-        account=_account(statement),
-        record__decided_at__gte=period.starts_at,
-        record__decided_at__lt=period.ends_at,
-        record__queued_only=False,
+    """In order of decision, those suffered before those caused."""
+    period, tenant = statement.period, statement.tenant
+    records = PreemptionRecord.objects.filter(
+        decided_at__gte=period.starts_at, decided_at__lt=period.ends_at, queued_only=False
     )
-    ordered = shares.select_related("record__pool").order_by("record__decided_at", "record")
-    for share in ordered.iterator(chunk_size=_FETCH):
-        lost, recompute = share.lost_gpu_us, share.recompute_gpu_us
-        requeued = None if lost is None and recompute is None else (lost or 0) + (recompute or 0)
-        yield Hit(
-            str(share.record_id),
-            share.record.pool.slug,
-            to_ms(share.record.decided_at),
-            requeued,
-            share.waiting_gpu_us,
-        )
+    ordered = records.select_related("pool", "victim", "preemptor").order_by("decided_at", "pk")
+    shares = PreemptionShare.objects.filter(account=_account(statement), record__in=records)
+    for share in shares.select_related("record__pool", "record__preemptor").order_by(
+        "record__decided_at", "record"
+    ):
+        preemptor = share.record.preemptor
+        other = preemptor.slug if preemptor else ""
+        yield _hit(VICTIM, share.record, share.milli_gpus or share.record.milli_gpus, other, share)
+    caused = ordered.filter(Q(preemptor=tenant.holder_id) | Q(preemptor__service__owner=tenant))
+    for record in caused:
+        yield _hit(CAUSE, record, record.milli_gpus, record.victim.slug, record)
+
+
+def _hit(
+    role: str,
+    record: PreemptionRecord,
+    milli_gpus: int,
+    other: str,
+    measured: PreemptionRecord | PreemptionShare,
+) -> Hit:
+    lost, recompute = measured.lost_gpu_us, measured.recompute_gpu_us
+    requeued = None if lost is None and recompute is None else (lost or 0) + (recompute or 0)
+    return Hit(
+        role=role,
+        preemption=str(record.pk),
+        pool=record.pool.slug,
+        decided_ms=to_ms(record.decided_at),
+        milli_gpus=milli_gpus,
+        cause=record.cause,
+        other=other,
+        requeued_gpu_us=requeued,
+        waiting_gpu_us=measured.waiting_gpu_us,
+    )
 
 
 # What is kept: one text line per slice or hit.
@@ -170,17 +216,10 @@ def packed(detail: Iterable[Slice | Hit]) -> bytes:
 
 
 def _text(one: Slice | Hit) -> str:
-    if isinstance(one, Slice):
-        parts: tuple[Any, ...] = (
-            one.position,
-            one.starts_ms,
-            one.ends_ms,
-            one.gpu_us,
-            ",".join(one.lenders),
-        )
-        return "s " + " ".join(map(str, parts))
-    requeued = "" if one.requeued_gpu_us is None else one.requeued_gpu_us
-    return f"p {one.preemption} {one.pool} {one.decided_ms} {requeued} {one.waiting_gpu_us}"
+    if isinstance(one, Hit):
+        return json.dumps(asdict(one), ensure_ascii=False, separators=(",", ":"))
+    parts = (one.position, one.starts_ms, one.ends_ms, one.gpu_us, ",".join(one.lenders))
+    return " ".join(map(str, parts))
 
 
 def unpacked(content: bytes) -> Iterator[Slice | Hit]:
@@ -192,10 +231,8 @@ def unpacked(content: bytes) -> Iterator[Slice | Hit]:
 
 
 def _read(text: str) -> Slice | Hit:
-    what, *parts = text.split(" ")
-    if what == "s":
-        position, starts_ms, ends_ms, gpu_us, lenders = parts
-        named = tuple(filter(None, lenders.split(",")))
-        return Slice(int(position), int(starts_ms), int(ends_ms), int(gpu_us), named)
-    preemption, pool, decided_ms, requeued, waiting = parts
-    return Hit(preemption, pool, int(decided_ms), int(requeued) if requeued else None, int(waiting))
+    if text.startswith("{"):
+        return Hit(**json.loads(text))
+    position, starts_ms, ends_ms, gpu_us, lenders = text.split(" ")
+    named = tuple(filter(None, lenders.split(",")))
+    return Slice(int(position), int(starts_ms), int(ends_ms), int(gpu_us), named)

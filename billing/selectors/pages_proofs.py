@@ -135,6 +135,12 @@ def statement_proofs(
     ]
 
 
+def proofs_of_itself(statement: Statement, lines: Sequence[StatementLine]) -> list[Proof]:
+    """Those that need nothing but the statement, and so never change once it is issued. `statement` must have its
+    content loaded."""
+    return [_amounts_add_up(statement, lines), _is_sealed(statement)]
+
+
 def _time_is_billed(lines: Sequence[StatementLine], allocated: dict[str, int]) -> Proof:
     billed: dict[str, int] = dict.fromkeys(allocated, 0)
     for line in lines:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import F, Q, QuerySet
-from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 
 from billing.charts import daily_chart
 from billing.exports.files import FORMATS, file_name, statement_file
+from billing.exports.statement_pdf import pdf_name, statement_pdf
 from billing.models import PreemptionRecord, PreemptionShare, Statement, StatementState
 from billing.selectors.names import Names
 from billing.selectors.pages_lines import line_detail
@@ -112,6 +113,18 @@ class StatementFile(Page):
         response["Content-Disposition"] = f'attachment; filename="{file_name(statement, name)}"'
         fixed = statement.state == StatementState.ISSUED
         response["Cache-Control"] = "private, max-age=31536000, immutable" if fixed else "private, no-cache"
+        return response
+
+
+class StatementPdf(Page):
+    """The statement as an A4 document, in the reader's language."""
+
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        statement = statement_or_404(kwargs["month"], kwargs["tenant"], self.access, with_content=True)
+        response = HttpResponse(statement_pdf(statement, self.access), content_type="application/pdf")
+        response["Content-Disposition"] = f'inline; filename="{pdf_name(statement)}"'
+        # The same address answers in several languages, so it is asked for again.
+        response["Cache-Control"] = "private, no-cache"
         return response
 
 

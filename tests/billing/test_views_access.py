@@ -54,6 +54,7 @@ RULES: dict[str, Rule] = {
     "billing:month-preemptions": Rule(WITH_A_ROLE, lambda books: {"month": MONTH}),
     "billing:statement": Rule((*RUNNERS, *ACME), _statement()),
     "billing:statement-file": Rule((*RUNNERS, *ACME), _statement(name="bill")),
+    "billing:statement-pdf": Rule((*RUNNERS, *ACME), _statement()),
     "billing:statement-line": Rule(
         (*RUNNERS, *ACME),
         lambda books: {
