@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from django.db.models import QuerySet
 from django.urls import reverse
@@ -11,8 +12,13 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
+from ingest.core.adapters.base import REASONS as NATIVE_REASONS
+from ingest.core.reasons import REASONS
 from ingest.models import Batch, BatchState, QuarantinedEvent
-from ledger.models import Source
+from ingest.selectors.identities import Unmapped
+from ingest.selectors.sources import Gap, SourceRow
+from ingest.services.retrying import HOPELESS
+from ledger.models import IdentityMapping
 from ledger.templatetags.figures import batch_state
 from ledger.views.tables import (
     CODE,
@@ -25,42 +31,217 @@ from ledger.views.tables import (
     choices_of,
     words,
 )
+from ledger.wording import QUARANTINE_STATES, SOURCE_STATES
 
 
-def quarantine_table(rows: Callable[[], Sequence[Mapping[str, Any]]]) -> Table:
-    """What waits for a person, by reason and source."""
+def quarantine_table(rows: Callable[[], Sequence[Mapping[str, Any]]], *, can_act: bool = False) -> Table:
+    """What waits for a person, by reason and source. Its buttons belong to the form `retry` of the page."""
     return Table(
         "quarantine",
         rows,
         [
-            Column("reason", _("Reason"), CODE, filter=TEXT_FILTER),
+            Column("reason", _("Reason"), CODE, filter=TEXT_FILTER, link=_to_lines, help=_("See the lines.")),
+            Column("meaning", _("Meaning"), of=_meaning, css=lambda row: "wide"),
             Column("source", _("Source"), CODE, of="source_uri", filter=TEXT_FILTER),
             Column("events", _("Events"), COUNT, of="count", css=lambda row: "alarm"),
             Column("newest", _("Newest"), INSTANT),
+            *([Column("again", _("Try again"), html=_try_again, can_sort=False, in_csv=False)] * can_act),
         ],
         label=_("Quarantine"),
         empty=_("Nothing is in quarantine."),
     )
 
 
-def sources_table(rows: Callable[[], QuerySet[Source]]) -> Table:
+def _to_lines(row: Mapping[str, Any]) -> str:
+    return f"{reverse('ingest:quarantine')}?{urlencode({'lines.reason': row['reason'], 'lines.state': 'open'})}#lines"
+
+
+def _meaning(row: Mapping[str, Any]) -> str:
+    return meaning_of(row["reason"])
+
+
+def meaning_of(reason: str) -> str:
+    """What a code of quarantine means, for a person; adapters bring their own."""
+    return REASONS.get(reason) or NATIVE_REASONS.get(reason, "")
+
+
+def _try_again(row: Mapping[str, Any]) -> Any:
+    if row["reason"] in HOPELESS:
+        return _("cannot help")
+    return format_html(
+        '<button form="retry" name="reason" value="{}">{}</button>', row["reason"], _("All of this reason")
+    )
+
+
+def quarantine_lines_table(rows: Callable[[], QuerySet[QuarantinedEvent]], *, can_act: bool) -> Table:
+    """Line by line; its boxes belong to the form `retry` of the page."""
     return Table(
-        "sources",
-        lambda: list(rows()),
+        "lines",
+        rows,
         [
-            Column("source", _("Source"), CODE, of="uri", filter=TEXT_FILTER),
-            Column("name", _("Name")),
-            Column("adapter", _("Adapter")),
-            Column("newest_event", _("Newest event"), INSTANT, of="watermark_at"),
-            Column("complete_until", _("Complete until"), INSTANT),
+            *([Column("choose", _("Choose"), of="pk", html=_choose, can_sort=False, in_csv=False)] * can_act),
+            Column("batch", _("Batch"), COUNT, of="batch_id", field="batch_id", html=_batch_of, filter=EXACT),
+            Column("line", _("Line"), COUNT, field="line"),
+            Column("event", _("Event"), CODE, of="event_id", field="event_id", filter=TEXT_FILTER),
+            Column("source", _("Source"), CODE, of="source_uri", field="source_uri", filter=TEXT_FILTER),
+            Column("reason", _("Reason"), CODE, field="reason", filter=Filter(exact=True)),
+            Column("detail", _("Detail"), css=lambda row: "wide"),
+            Column("adapter", _("Adapter"), field="adapter"),
+            Column("time", _("Time"), INSTANT, of="occurred_at", field="occurred_at"),
             Column(
                 "state",
                 _("State"),
-                words(lambda state: _("retired") if state == "retired" else _("in use")),
-                of=lambda source: "retired" if source.retired_at else "in use",
+                of=lambda row: row.resolution if row.resolved_at else "open",
+                html=_resolution,
+                filter=Filter(choices=lambda: QUARANTINE_STATES.items(), where=_in_state),
+                can_sort=False,
+            ),
+        ],
+        label=_("Lines in quarantine"),
+        empty=_("Nothing was ever in quarantine."),
+    )
+
+
+EXACT = Filter(
+    exact=True,
+    where=lambda rows, wanted: rows.filter(batch_id=int(wanted)) if _is_id(wanted) else rows.none(),
+)
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def _in_state(rows: QuerySet[Any], wanted: str) -> QuerySet[Any]:
+    if wanted == "open":
+        return rows.filter(resolved_at=None)
+    return rows.filter(resolution=wanted.replace("\x00", ""))
+
+
+def _choose(row: QuarantinedEvent) -> Any:
+    if row.resolved_at:
+        return ""
+    label = _("Batch %(batch)s, line %(line)s") % {"batch": row.batch_id, "line": row.line}
+    return format_html(
+        '<input type="checkbox" form="retry" name="id" value="{}" aria-label="{}">', row.pk, label
+    )
+
+
+def _batch_of(row: QuarantinedEvent) -> Any:
+    return format_html('<a href="{}">{}</a>', reverse("ingest:batch", args=[row.batch_id]), row.batch_id)
+
+
+def sources_table(rows: Callable[[], Sequence[SourceRow]]) -> Table:
+    return Table(
+        "sources",
+        rows,
+        [
+            Column(
+                "source",
+                _("Source"),
+                of=lambda row: str(row.source),
+                link=lambda row: reverse("ingest:source", args=[row.source.pk]),
+                filter=TEXT_FILTER,
+            ),
+            Column("uri", _("Address"), CODE, of="source.uri"),
+            Column("adapter", _("Adapter"), of="source.adapter"),
+            Column("newest_event", _("Newest event"), INSTANT, of="source.watermark_at"),
+            Column("complete_until", _("Complete until"), INSTANT, of="source.complete_until"),
+            Column(
+                "state",
+                _("State"),
+                words(lambda state: SOURCE_STATES[state]),
+                of=_source_state,
+                css=lambda row: "alarm" if row.silent is not None else "",
+            ),
+            Column("gaps", _("Gaps"), COUNT),
+            Column(
+                "quarantined",
+                _("Quarantined"),
+                COUNT,
+                css=lambda row: "alarm" if row.quarantined else "",
+            ),
+            Column(
+                "last_problem",
+                _("Last problem"),
+                css=lambda row: "wide alarm" if row.last_problem else "",
             ),
         ],
         label=_("Sources"),
+    )
+
+
+def _source_state(row: SourceRow) -> str:
+    if row.source.retired_at:
+        return "retired"
+    return "silent" if row.silent is not None else "in use"
+
+
+def gaps_table(rows: Callable[[], Sequence[Gap]]) -> Table:
+    """Spans of which a source told too little."""
+    return Table(
+        "gaps",
+        rows,
+        [
+            Column("from", _("From"), INSTANT, of="starts_at"),
+            Column("to", _("To"), INSTANT, of="ends_at"),
+            Column("code", _("What"), CODE),
+            Column("subject", _("Of")),
+            Column("detail", _("Detail"), css=lambda row: "wide"),
+        ],
+        label=_("Gaps"),
+        empty=_("It has told of no gap."),
+    )
+
+
+def unmapped_table(rows: Callable[[], Sequence[Unmapped]], *, can_act: bool) -> Table:
+    """Identities whose facts belong to nobody."""
+    return Table(
+        "unmapped",
+        rows,
+        [
+            Column("kind", _("Kind"), CODE, filter=TEXT_FILTER),
+            Column("value", _("Value"), CODE, filter=TEXT_FILTER, link=_to_form if can_act else None),
+            Column("pools", _("Pools"), of=lambda row: ", ".join(row.pools)),
+            Column("levels", _("Levels"), COUNT),
+            Column("requests", _("Requests"), COUNT),
+            Column("preemptions", _("Preemptions"), COUNT),
+            Column("first", _("First"), INSTANT, of="first_fact_at"),
+            Column("last", _("Newest"), INSTANT, of="last_fact_at"),
+        ],
+        label=_("Unmapped identities"),
+        empty=_("Every fact belongs to somebody."),
+    )
+
+
+def _to_form(row: Unmapped) -> str:
+    return f"?{urlencode({'kind': row.kind, 'value': row.value})}#map"
+
+
+def mappings_table(rows: Callable[[], QuerySet[IdentityMapping]]) -> Table:
+    """Who maps to whom, and when."""
+    return Table(
+        "mappings",
+        rows,
+        [
+            Column("kind", _("Kind"), CODE, of="identity.kind", field="identity__kind", filter=TEXT_FILTER),
+            Column(
+                "value", _("Value"), CODE, of="identity.value", field="identity__value", filter=TEXT_FILTER
+            ),
+            Column(
+                "tenant",
+                _("Tenant"),
+                of="tenant.slug",
+                field="tenant__holder__slug",
+                filter=TEXT_FILTER,
+            ),
+            Column("valid_from", _("From"), INSTANT, of="validity.lower"),
+            Column("valid_to", _("To"), INSTANT, of="validity.upper"),
+            Column("recorded_at", _("Recorded"), INSTANT, field="recorded_at"),
+            Column("by", _("By"), of="recorded_by", field="recorded_by"),
+        ],
+        label=_("Mappings"),
+        empty=_("No identity is mapped."),
     )
 
 
@@ -144,6 +325,9 @@ def quarantined_table(rows: Callable[[], QuerySet[QuarantinedEvent]]) -> Table:
 
 
 def _resolution(row: QuarantinedEvent) -> Any:
+    if row.retried_in_id is not None:
+        url = reverse("ingest:batch", args=[row.retried_in_id])
+        return format_html('<a href="{}">{}</a>', url, QUARANTINE_STATES["retried"])
     if row.resolved_at:
-        return row.resolution
+        return QUARANTINE_STATES.get(row.resolution, row.resolution)
     return format_html('<span class="alarm">{}</span>', pgettext("quarantine", "open"))

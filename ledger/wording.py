@@ -132,6 +132,43 @@ BATCH_STATES: Words = {
     "refused": pgettext_lazy("batch", "refused"),
 }
 
+SOURCE_STATES: Words = {
+    "in use": _("in use"),
+    "silent": pgettext_lazy("source", "silent"),
+    "retired": _("retired"),
+}
+
+QUARANTINE_STATES: Words = {
+    "open": pgettext_lazy("quarantine", "open"),
+    "retried": pgettext_lazy("quarantine", "tried again"),
+    "dismissed": pgettext_lazy("quarantine", "dismissed"),
+}
+
+# Why a person's word about a source, a line in quarantine or an identity was not taken, by code.
+SOURCE_PROBLEMS: Words = {
+    "no_reason": _("Give a reason: it stands on the audit trail."),
+    "moves_back": _("It is complete until later already. Tick the box if going back is meant."),
+    "no_limit": _("This source has no silence_after, so its silence blocks nothing."),
+    "not_silent": _("This source is not silent: its own events end what it holds."),
+    "no_holders": _("Nothing is held by the word of this source."),
+    "unknown_holder": _("It does not hold that any more; look again."),
+    "bad_instant": _("The end must be after each workload's last fact, and not in the future."),
+}
+
+QUARANTINE_PROBLEMS: Words = {
+    "no_reason": _("Give a reason: it stands on the audit trail."),
+    "nothing_to_retry": _("None of these lines can be tried again; look again."),
+    "nothing_to_dismiss": _("None of these lines waits any more; look again."),
+}
+
+IDENTITY_PROBLEMS: Words = {
+    "bad_identity": _("That is no identity: a kind such as k8s_namespace or label:team, and its value."),
+    "unknown_tenant": _("Choose a tenant."),
+    "no_reason": _("Give a reason: it stands on the audit trail."),
+    "empty_validity": _("The end must be after the beginning."),
+    "mapped_otherwise": _("It is another tenant's in a part of that time; say from when it is this one's."),
+}
+
 TIME_UNITS: Words = {
     "d": pgettext_lazy("unit of time", "d"),
     "h": pgettext_lazy("unit of time", "h"),

@@ -9,12 +9,6 @@ from typing import Any
 from django.db.models import Count, Max, QuerySet, Sum
 
 from ingest.models import Batch, BatchState, QuarantinedEvent
-from ledger.models import Source
-
-
-def sources() -> QuerySet[Source]:
-    """Those in use first, by address."""
-    return Source.objects.order_by("retired_at", "uri")
 
 
 def batches() -> QuerySet[Batch]:

@@ -71,6 +71,9 @@ RULES: dict[str, Rule] = {
     "billing:search": Rule(WITH_A_ROLE),
     "ingest:overview": Rule(RUNNERS),
     "ingest:batch": Rule(RUNNERS, lambda books: {"batch_id": books.batch.pk}),
+    "ingest:source": Rule(RUNNERS, lambda books: {"source_id": books.event("acme-holds-2").source_id}),
+    "ingest:quarantine": Rule(RUNNERS),
+    "ingest:identities": Rule(RUNNERS),
     "ledger:event": Rule(
         (*RUNNERS, *ACME),
         lambda books: {"source_id": books.event("acme-holds-2").source_id, "event_id": "acme-holds-2"},

@@ -6,10 +6,14 @@ import zlib
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponseBase
+from django.utils import timezone
 
 from ingest.models import Batch
-from ingest.selectors.pages import batches, intake, open_quarantine, sources
+from ingest.selectors.identities import count_unmapped
+from ingest.selectors.pages import batches, intake, open_quarantine
+from ingest.selectors.sources import known_sources, source_rows
 from ingest.tables import batches_table, quarantine_table, quarantined_table, sources_table
+from ledger.selectors.silence import silent_sources
 from ledger.views.page import runs_the_ledger
 from ledger.views.tables import Table, TablePage
 
@@ -23,10 +27,19 @@ class OverviewPage(TablePage):
     allows = staticmethod(runs_the_ledger)
 
     def tables(self) -> list[Table]:
-        return [quarantine_table(open_quarantine), sources_table(sources), batches_table(batches)]
+        return [
+            quarantine_table(open_quarantine, can_act=self.access.may_tend_sources),
+            sources_table(lambda: source_rows(known_sources())),
+            batches_table(batches),
+        ]
 
     def context(self) -> dict[str, Any]:
-        return {"intake": intake()}
+        return {
+            "intake": intake(),
+            "unmapped": count_unmapped(),
+            "silent": silent_sources(timezone.now()),
+            "can_act": self.access.may_tend_sources,
+        }
 
 
 class BatchPage(TablePage):

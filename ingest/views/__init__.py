@@ -1,0 +1,1 @@
+"""Pages of what comes in: overview and batches, sources, quarantine, identities."""
