@@ -7,6 +7,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from billing.services.adjustments import adjust_closed_months, months_with_unposted_credits
+from billing.services.alert_delivery import deliver, due_deliveries
+from billing.services.alerts import evaluate_alerts
 from billing.services.closing import run_close, unfinished_closes
 from billing.services.months import MonthClosed, compute_month, is_up_to_date, months_to_compute
 from billing.services.reconciliation import reconcile_months
@@ -17,6 +19,8 @@ BEAT_SCHEDULE = {
     "billing-recompute-open-months": {"task": "billing.recompute_open_months", "schedule": 60.0},
     "billing-reconcile": {"task": "billing.reconcile_open_months", "schedule": 1800.0},
     "billing-go-on-closing": {"task": "billing.go_on_closing", "schedule": 60.0},
+    "billing-evaluate-alerts": {"task": "billing.evaluate_alerts", "schedule": 60.0},
+    "billing-deliver-alerts": {"task": "billing.deliver_alerts", "schedule": 30.0},
 }
 
 
@@ -64,3 +68,24 @@ def go_on_closing() -> None:
         runs = unfinished_closes()
     for run_id in runs:
         run_close(run_id)
+
+
+@shared_task(name="billing.evaluate_alerts")
+def evaluate_alert_rules() -> None:
+    """Look at the alert rules, then tell subscribers at once of what that changed."""
+    counts = evaluate_alerts(timezone.now())
+    if counts["opened"] or counts["resolved"]:
+        deliver_alerts()
+
+
+@shared_task(name="billing.deliver_alerts")
+def deliver_alerts() -> None:
+    """Send what is due, each by a task of its own, so that one slow receiver holds nobody else up."""
+    for delivery_id in due_deliveries(timezone.now()):
+        deliver_alert.delay(delivery_id)
+
+
+@shared_task(name="billing.deliver_alert", soft_time_limit=60)
+def deliver_alert(delivery_id: str) -> None:
+    """Try one delivery; when to try again stands in its row, so a lost message loses nothing."""
+    deliver(delivery_id, timezone.now())

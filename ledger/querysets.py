@@ -54,6 +54,8 @@ def _is_mine(identity: str, at: str) -> Callable[[Access], Q]:
 TENANT_CONDITIONS: dict[str, Callable[[Access], Q]] = {
     "ledger.Level": _is_mine("identity", "starts_at"),
     "ledger.Event": _is_mine("levels__identity", "levels__starts_at"),
+    # Of one alert several tenants may be told: a shortage's are those who reserve in the pool.
+    "billing.Alert": lambda access: Q(audience__in=access.tenant_ids),
 }
 
 

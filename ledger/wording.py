@@ -188,6 +188,86 @@ ROLES: Words = {
     Role.INGEST: _("Ingest"),
 }
 
+ALERT_KINDS: Words = {
+    "shortage": _("Shortage"),
+    "unused_reservation": _("Unused reservation"),
+    "quota_drift": _("Quota drift"),
+    "conversion_drift": _("Conversion drift"),
+    "preemption_spike": _("Preemption spike"),
+    "rejections": _("Many rejections"),
+    "budget": _("Budget used up"),
+    "budget_forecast": _("Budget will not last"),
+    "ingest_lag": _("Ingest lags behind"),
+    "unattributed": _("Unattributed occupancy"),
+    "silent_source": _("Silent source"),
+    "capacity_change": _("Planned capacity change"),
+}
+
+SEVERITIES: Words = {
+    "info": pgettext_lazy("severity", "info"),
+    "warning": pgettext_lazy("severity", "warning"),
+    "critical": pgettext_lazy("severity", "critical"),
+}
+
+ALERT_STATES: Words = {
+    "open": pgettext_lazy("alert", "open"),
+    "acknowledged": pgettext_lazy("alert", "acknowledged"),
+    "resolved": pgettext_lazy("alert", "resolved"),
+}
+
+# Names of the figures that an alert rests on, and their units.
+ALERT_FIGURES: Words = {
+    "pending": _("Pending"),
+    "headroom": _("Headroom"),
+    "missing": _("Missing"),
+    "capacity": _("Capacity"),
+    "capacity_then": _("Capacity then"),
+    "capacity_now": _("Capacity now"),
+    "changes_in": _("Changes in"),
+    "reserved": _("Reserved"),
+    "unused": _("Unused"),
+    "share": _("Share"),
+    "predicted": _("Predicted"),
+    "measured": _("Measured"),
+    "deviation": _("Deviation"),
+    "tolerance": _("Tolerance"),
+    "preemptions": _("Preemptions"),
+    "gpus_taken": _("GPUs taken"),
+    "rejections": _("Rejections"),
+    "explicit_share": _("With a retry time"),
+    "budget": _("Budget"),
+    "spent": _("Spent"),
+    "forecast": _("Forecast"),
+    "lag": _("Lag"),
+    "silence": _("Silent for"),
+    "allowed": _("Allowed"),
+    "gpu_hours": _("GPU-hours"),
+    "lasted": _("Lasted"),
+    "over": _("Measured over"),
+    "cluster_use": _("Use in the cluster layer"),
+    "serving_use": _("Use in the serving layer"),
+    "threshold": _("Threshold"),
+}
+
+ALERT_UNITS: Words = {
+    "GPU": _("GPUs"),
+    "GPU-hour": _("GPU-hours"),
+    "s": pgettext_lazy("unit of time", "s"),
+    "min": pgettext_lazy("unit of time", "min"),
+    "h": pgettext_lazy("unit of time", "h"),
+    "count": "",
+}
+
+ALERT_CHANNELS: Words = {
+    "webhook": _("Webhook"),
+    "dingtalk": _("DingTalk"),
+    "feishu": _("Feishu"),
+    "wecom": _("WeCom"),
+    "slack": "Slack",
+    "alertmanager": "Alertmanager",
+    "email": _("E-mail"),
+}
+
 # What a person reads about an exception, and what to do about it.
 EXCEPTIONS: dict[str, tuple[str | Promise, str | Promise]] = {
     "level_conflict": (

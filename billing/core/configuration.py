@@ -179,6 +179,32 @@ class SourceTable(_Table, frozen=True):
     options: dict[str, Any] = {}
 
 
+class AlertRuleTable(_Table, frozen=True, rename={"lasting": "for"}):
+    """A threshold is in the unit of its kind (docs/alerts.md); what is not said is as usual for the kind."""
+
+    name: str
+    kind: Literal[
+        "shortage",
+        "unused_reservation",
+        "quota_drift",
+        "conversion_drift",
+        "preemption_spike",
+        "rejections",
+        "budget",
+        "budget_forecast",
+        "ingest_lag",
+        "unattributed",
+        "silent_source",
+        "capacity_change",
+    ]
+    pool: str = ""
+    tenant: str = ""
+    threshold: str = ""
+    lasting: str = ""
+    severity: Literal["", "info", "warning", "critical"] = ""
+    enabled: bool = True
+
+
 class Configuration(_Table, frozen=True):
     ledger: LedgerTable = LedgerTable()
     tenant: tuple[TenantTable, ...] = ()
@@ -190,6 +216,7 @@ class Configuration(_Table, frozen=True):
     contract: tuple[ContractTable, ...] = ()
     calibration: tuple[CalibrationTable, ...] = ()
     source: tuple[SourceTable, ...] = ()
+    alert_rule: tuple[AlertRuleTable, ...] = ()
 
 
 def parse(text: str) -> Configuration:
@@ -246,6 +273,7 @@ def _check(configuration: Configuration) -> None:
     _check_instants(configuration)
     _check_prices(configuration)
     _check_sources(configuration)
+    _check_alert_rules(configuration)
 
 
 def _check_ledger(ledger: LedgerTable) -> None:
@@ -347,3 +375,15 @@ def _check_sources(configuration: Configuration) -> None:
             raise ConfigurationError(path, f"{source.name!r} is named twice")
         names.add(source.name)
         uris.add(source.uri)
+
+
+def _check_alert_rules(configuration: Configuration) -> None:
+    names: set[str] = set()
+    for index, rule in enumerate(configuration.alert_rule):
+        path = f"alert_rule[{index}]"
+        if not rule.name.strip() or len(rule.name) > 100 or rule.name in names:
+            raise ConfigurationError(f"{path}.name", f"{rule.name!r} is empty, too long or named twice")
+        names.add(rule.name)
+        duration_s(rule.lasting, f"{path}.for")
+        if rule.threshold:
+            decimal_micro(rule.threshold, f"{path}.threshold")

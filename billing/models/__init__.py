@@ -1,3 +1,15 @@
+from billing.models.alerts import (
+    Alert,
+    AlertDelivery,
+    AlertKind,
+    AlertRule,
+    AlertState,
+    AlertSubscription,
+    Channel,
+    DeliveryState,
+    Occasion,
+    Severity,
+)
 from billing.models.allocation import Allocation, BillingFinding, LendingDay, PoolSlot, WorkloadDay
 from billing.models.annex import AnnexName, StatementAnnex
 from billing.models.detail import StatementDetail
@@ -30,18 +42,26 @@ from billing.models.terms import (
 )
 
 __all__ = [
+    "Alert",
+    "AlertDelivery",
+    "AlertKind",
+    "AlertRule",
+    "AlertState",
+    "AlertSubscription",
     "Allocation",
     "AnnexName",
     "Approval",
     "ApprovalKind",
     "BillingFinding",
     "Calibration",
+    "Channel",
     "ChecklistWaiver",
     "CloseRun",
     "Contract",
     "Credit",
     "CreditKind",
     "Decision",
+    "DeliveryState",
     "DifferenceExplanation",
     "Dispute",
     "DisputeEvent",
@@ -49,6 +69,7 @@ __all__ = [
     "GpuPrice",
     "LendingDay",
     "MonthLine",
+    "Occasion",
     "Policy",
     "PoolCost",
     "PoolSlot",
@@ -59,6 +80,7 @@ __all__ = [
     "ReconciliationLine",
     "RunState",
     "ServicePolicy",
+    "Severity",
     "Statement",
     "StatementAnnex",
     "StatementApproval",

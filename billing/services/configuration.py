@@ -11,8 +11,10 @@ from django.db import models, transaction
 from django.utils import timezone
 
 from billing.core import configuration as core
+from billing.core.alerts import KINDS
 from billing.core.configuration import Configuration, ConfigurationError, decimal_micro
 from billing.models import (
+    AlertRule,
     Calibration,
     Contract,
     GpuPrice,
@@ -395,6 +397,35 @@ def _apply_calibrations(application: Application, wanted: Configuration) -> None
         )
 
 
+def _apply_alert_rules(application: Application, wanted: Configuration) -> None:
+    """The rules that are named; a ledger that never had any gets the usual ones, so that it is not silent."""
+    tables = wanted.alert_rule
+    if not tables and not AlertRule.objects.exists():
+        tables = tuple(core.AlertRuleTable(name=kind.replace("_", "-"), kind=kind) for kind in KINDS)  # type: ignore[arg-type]
+    for index, table in enumerate(tables):
+        path, usual = f"alert_rule[{index}]", KINDS[table.kind]
+        lasting_s = core.duration_s(table.lasting, f"{path}.for")
+        values = {
+            "kind": table.kind,
+            "pool": _pool(table.pool, f"{path}.pool") if table.pool else None,
+            "tenant": _tenant(table.tenant, f"{path}.tenant") if table.tenant else None,
+            "threshold_micro": decimal_micro(table.threshold, f"{path}.threshold")
+            if table.threshold
+            else usual.threshold_micro,
+            "lasting_s": usual.lasting_s if lasting_s is None else lasting_s,
+            "severity": table.severity or usual.severity,
+            "enabled": table.enabled,
+        }
+        rule = AlertRule.objects.filter(name=table.name).first()
+        if rule is None:
+            AlertRule.objects.create(name=table.name, recorded_by=application.by, **values)
+            application.say("+", f"alert rule {table.name}")
+        elif rule.kind != table.kind:
+            raise ConfigurationError(f"{path}.kind", "cannot change; name a new rule and disable this one")
+        else:
+            _update(application, f"alert rule {table.name}", rule, **values)
+
+
 STEPS: list[Callable[[Application, Configuration], None]] = [
     _apply_ledger,
     _apply_pools,
@@ -407,6 +438,7 @@ STEPS: list[Callable[[Application, Configuration], None]] = [
     _apply_policies,
     _apply_contracts,
     _apply_calibrations,
+    _apply_alert_rules,
 ]
 
 

@@ -168,6 +168,13 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {}  # filled from BEAT_SCHEDUL
 # Billing asks what the inbox still holds before a month closes, without knowing that there is one.
 INBOX_EVIDENCE = "ingest.selectors.month_evidence.month_evidence"
 
+# --- Alerts -----------------------------------------------------------------------------------------
+
+# Where people reach these pages, for links in messages: https://ledger.example.org
+PUBLIC_URL = env_text("LEDGER_PUBLIC_URL").rstrip("/")
+# Networks that are not public and yet may be told of alerts: 10.0.0.0/8,192.168.7.9/32
+WEBHOOK_PRIVATE_NETWORKS = env_list("LEDGER_WEBHOOK_PRIVATE_NETWORKS", [])
+
 # --- Languages, time, static files ------------------------------------------------------------------
 
 LANGUAGE_CODE = "en"

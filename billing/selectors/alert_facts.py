@@ -1,0 +1,91 @@
+"""The facts that the alert rules look at, as rows of billing.core.alerts. One query each unless said otherwise."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+from django.db import connection
+from django.db.models import Max
+
+from billing import sql_alerts as sql
+from billing.core import alerts as core
+from billing.core.calibration import TokenCost
+from billing.services.allocation_facts import void_events
+from ledger.core.periods import to_datetime, to_ms
+from ledger.core.units import MS_PER_SECOND
+from ledger.models import Source
+
+
+@dataclass
+class Facts:
+    """What is known at `now_ms`, read when a rule asks for it and kept for the next rule of the same look."""
+
+    now_ms: int
+    since_ms: int
+
+    @cached_property
+    def void(self) -> list[int]:
+        return void_events()
+
+    def _rows(self, statement: str, lasting_s: int, **more: Any) -> list[tuple[Any, ...]]:
+        parameters = {
+            "from": to_datetime(self.now_ms - lasting_s * MS_PER_SECOND),
+            "to": to_datetime(self.now_ms),
+            **more,
+        }
+        with connection.cursor() as cursor:
+            cursor.execute(statement, parameters)
+            return list(cursor.fetchall())
+
+    def reserved(self, lasting_s: int) -> list[core.ReservedUse]:
+        return [core.ReservedUse(*row) for row in self._rows(sql.RESERVED, lasting_s)]
+
+    def preempted(self, lasting_s: int) -> list[core.Preempted]:
+        return [core.Preempted(*row) for row in self._rows(sql.PREEMPTIONS, lasting_s, void=self.void)]
+
+    def rejected(self, lasting_s: int) -> list[core.Rejected]:
+        return [core.Rejected(*row) for row in self._rows(sql.REJECTIONS, lasting_s, void=self.void)]
+
+    def unattributed(self, lasting_s: int) -> dict[str, int]:
+        return dict(self._rows(sql.UNATTRIBUTED, lasting_s))  # type: ignore[arg-type]
+
+    def converted(self, lasting_s: int) -> Iterator[core.Converted]:
+        for row in self._rows(sql.CONVERSION, lasting_s):
+            model, gpu_model, tokens, measured, costs = row[0], row[1], row[2:5], row[5], row[6:9]
+            predicted = TokenCost(*costs).predict_gpu_us(*tokens)
+            yield core.Converted(model, gpu_model, predicted, measured, row[9])
+
+    def planned(self, ahead_s: int) -> Iterator[core.PlannedCapacity]:
+        span = {"from": to_datetime(self.now_ms), "to": to_datetime(self.now_ms + ahead_s * MS_PER_SECOND)}
+        for pool, at, booked, after, before in self._rows(sql.PLANNED, 0, void=self.void, **span):
+            label = f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+            yield core.PlannedCapacity(pool, to_ms(at), to_ms(booked), before or 0, after, label)
+
+    @cached_property
+    def newest_ms(self) -> int | None:
+        newest: datetime | None = Source.objects.filter(retired_at=None).aggregate(
+            newest=Max("watermark_at")
+        )["newest"]
+        return None if newest is None else to_ms(newest)
+
+    @cached_property
+    def sources(self) -> list[core.SourceClock]:
+        rows = Source.objects.filter(retired_at=None, watermark_at__isnull=False).order_by("uri")
+        return [
+            core.SourceClock(str(source), to_ms(source.watermark_at), source.silence_after_s)
+            for source in rows
+            if source.watermark_at is not None
+        ]
+
+    @cached_property
+    def reserving(self) -> dict[int, set[int]]:
+        """Pool id -> ids of the tenants with a claim on its GPUs now."""
+        found: defaultdict[int, set[int]] = defaultdict(set)
+        for pool, tenant in self._rows(sql.RESERVING, 0, at=to_datetime(self.now_ms), void=self.void):
+            found[pool].add(tenant)
+        return found

@@ -1,0 +1,60 @@
+"""Alerts in words, in the language that is active: titles, evidence with its units, and the message for receivers."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from decimal import Decimal
+
+from django.utils.translation import gettext as _
+
+from billing.core.alert_messages import Message
+from billing.models import Alert, AlertState, Severity
+from ledger.wording import ALERT_FIGURES, ALERT_KINDS, ALERT_UNITS, SEVERITIES
+
+SEVERITY_ORDER: dict[str, int] = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
+
+
+def alert_path(alert: Alert) -> str:
+    """Where its page is; messages put the ledger's address before it."""
+    return f"/alerts/{alert.pk}/"
+
+
+def alert_title(alert: Alert) -> str:
+    """What happened, and to what: 'Shortage: bj-h100'."""
+    return f"{ALERT_KINDS[alert.kind]}: {subject_words(alert)}"
+
+
+def subject_words(alert: Alert) -> str:
+    """The subject as people name it: tenant and pool, else what the subject key says."""
+    parts = [alert.tenant.slug if alert.tenant else "", alert.pool.slug if alert.pool else ""]
+    named = " · ".join(part for part in parts if part)
+    detail = alert.subject.partition("#")[2]
+    return " · ".join(part for part in (named, detail) if part) or str(_("the whole ledger"))
+
+
+def figures_of(alert: Alert) -> list[tuple[str, str]]:
+    """The evidence: (name, value with its unit), in the order in which the rule gave it."""
+    rows = []
+    for name, figure in alert.evidence.items():
+        unit = ALERT_UNITS.get(figure["unit"], figure["unit"])
+        rows.append((str(ALERT_FIGURES.get(name, name)), f"{figure['value']} {unit}".strip()))
+    return rows
+
+
+def message_of(alert: Alert, *, is_resolved: bool, base_url: str) -> Message:
+    """What chat, mail and Alertmanager are told. Instants are UTC and say so: readers sit in several zones."""
+    title = alert_title(alert)
+    if is_resolved:
+        title = _("Resolved: %(title)s") % {"title": title}
+    lines = [(str(_("Severity")), str(SEVERITIES[alert.severity])), (str(_("Rule")), alert.rule.name)]
+    lines.append((str(_("Since")), f"{alert.started_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"))
+    if is_resolved and alert.state == AlertState.RESOLVED and alert.resolved_at is not None:
+        lines.append((str(_("Resolved at")), f"{alert.resolved_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"))
+    lines += figures_of(alert)
+    url = f"{base_url}{alert_path(alert)}" if base_url else ""
+    return Message(title, alert.severity, is_resolved, lines, url, str(_("Open in the ledger")))
+
+
+def threshold_text(threshold_micro: int) -> str:
+    """A threshold as its shortest decimal."""
+    return f"{(Decimal(threshold_micro) / 1_000_000).normalize():f}"
