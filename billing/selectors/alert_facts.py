@@ -10,15 +10,17 @@ from functools import cached_property
 from typing import Any
 
 from django.db import connection
-from django.db.models import Max
+from django.db.models import Max, Q
 
 from billing import sql_alerts as sql
 from billing.core import alerts as core
 from billing.core.calibration import TokenCost
-from billing.services.allocation_facts import void_events
-from ledger.core.periods import to_datetime, to_ms
+from billing.core.shortage import shortages
+from billing.services.allocation_facts import HolderIndex, void_events
+from billing.services.preemption_moments import read_changes, service_owners
+from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.units import MS_PER_SECOND
-from ledger.models import Source
+from ledger.models import LevelKind, Pool, Source, Subject
 
 
 @dataclass
@@ -41,6 +43,24 @@ class Facts:
         with connection.cursor() as cursor:
             cursor.execute(statement, parameters)
             return list(cursor.fetchall())
+
+    @cached_property
+    def short(self) -> list[core.ShortStretch]:
+        """Shortages since `since_ms`, changes at `now_ms` itself included; one sweep per pool where work waits."""
+        window = Span(self.since_ms, self.now_ms + 1)
+        waits = Q(last_milli_gpus__gt=0) | Q(last_at__gte=to_datetime(self.since_ms))
+        subjects = Subject.objects.filter(
+            waits, kind=LevelKind.PENDING, first_at__lte=to_datetime(self.now_ms)
+        )
+        pools = list(Pool.objects.filter(pk__in=subjects.values("pool")).order_by("slug"))
+        if not pools:
+            return []
+        index, owners = HolderIndex.load(), service_owners()
+        return [
+            core.ShortStretch(pool.slug, one.starts_ms, one.ends_ms, one.deficit, one.deficit_gpu_us)
+            for pool in pools
+            for one in shortages(read_changes(pool, window, self.void, index), owners, window)
+        ]
 
     def reserved(self, lasting_s: int) -> list[core.ReservedUse]:
         return [core.ReservedUse(*row) for row in self._rows(sql.RESERVED, lasting_s)]

@@ -33,9 +33,10 @@ def subject_words(alert: Alert) -> str:
 
 
 def figures_of(alert: Alert) -> list[tuple[str, str]]:
-    """The evidence: (name, value with its unit), in the order in which the rule gave it."""
+    """The evidence: (name, value with its unit), in the order of ALERT_FIGURES (the database keeps none)."""
     rows = []
-    for name, figure in alert.evidence.items():
+    places = {name: place for place, name in enumerate(ALERT_FIGURES)}
+    for name, figure in sorted(alert.evidence.items(), key=lambda one: places.get(one[0], len(places))):
         unit = ALERT_UNITS.get(figure["unit"], figure["unit"])
         rows.append((str(ALERT_FIGURES.get(name, name)), f"{figure['value']} {unit}".strip()))
     return rows

@@ -19,13 +19,15 @@ from ledger.models import Pool, Tenant
 from ledger.services.audit import Actor, record
 
 # How far back something that is already over is still noticed: facts may come late.
-LOOK_BACK = timedelta(hours=26)
+LOOK_BACK = timedelta(hours=2)
+LONG_LOOK_BACK = timedelta(hours=26)
 # What was over for longer than this when the ledger learnt of it is kept, but nobody is told.
 STILL_NEWS = timedelta(hours=2)
 
 Look = Callable[[core.Rule, Facts], Iterable[core.Finding]]
 
 LOOKS: dict[str, Look] = {
+    "shortage": lambda rule, facts: core.shortage(rule, facts.short, facts.now_ms),
     "unused_reservation": lambda rule, facts: core.unused_reservation(
         rule, facts.reserved(rule.lasting_s), facts.now_ms
     ),
@@ -59,13 +61,13 @@ class AlertError(ValueError):
 def evaluate_alerts(now: datetime, since: datetime | None = None) -> dict[str, int]:
     """Look at every enabled rule as of `now`; returns how many alerts were opened, seen again and resolved.
 
-    since: how far back stretches that are over are looked for (default 26 hours). Safe to repeat; where another
-    worker is at it, nothing happens.
+    since: how far back stretches that are over are looked for (default: 2 hours; once an hour 26). Safe to repeat;
+    where another worker is at it, nothing happens.
     """
     counts = {"opened": 0, "seen": 0, "resolved": 0}
     if not try_acquire(Lock.ALERTS):
         return counts
-    facts = Facts(to_ms(now), to_ms(since or now - LOOK_BACK))
+    facts = Facts(to_ms(now), to_ms(since or now - (LOOK_BACK if now.minute else LONG_LOOK_BACK)))
     for rule in (
         AlertRule.objects.filter(enabled=True).select_related("pool", "tenant__holder").order_by("name")
     ):
