@@ -27,6 +27,7 @@ from billing.models import (
 from billing.services import alert_transport
 from billing.services.alert_delivery import announce, deliver, due_deliveries
 from billing.services.alerts import resolve_alert
+from ledger.models import Tenant
 from ledger.services.audit import Actor
 from tests.billing.level_facts import make_pool, make_tenants
 from tests.fixtures.receiver import Receiver, http_receiver
@@ -267,9 +268,7 @@ def test_mail(alert: Alert) -> None:
 def test_who_is_told(alert: Alert) -> None:
     """A tenant of what it sees, anybody of the kinds and severities asked for, and of the end whoever heard the
     beginning."""
-    acme, beta = alert.audience.get(), None
-    from ledger.models import Tenant
-
+    acme = alert.audience.get()
     beta = Tenant.objects.get(holder__slug="beta")
     for name, more in {
         "all": {},
