@@ -101,3 +101,13 @@ WHERE posted_in_id = %(month)s AND concerns_id <> %(month)s
 GROUP BY 1, 2, 3, 4, 5
 ORDER BY 1, 2, 3, 4, 5
 """
+
+# What was posted after its close for a month and one account, per key, unit and debited account. Leans on the index
+# of concerns_id.
+POSTED_LATER = """
+SELECT target_key, unit, debit_id, sum(quantity)::numeric
+FROM ledger_transfer
+WHERE concerns_id = %(month)s AND posted_in_id <> %(month)s AND %(account)s IN (debit_id, credit_id)
+GROUP BY 1, 2, 3
+ORDER BY 1, 2, 3
+"""

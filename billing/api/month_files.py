@@ -16,6 +16,7 @@ from billing.api.downloads import (
     file_schema,
     is_for_spreadsheets,
 )
+from billing.exports.bills import bills_zip
 from billing.exports.files import MONTH_FORMATS, month_file, month_file_name
 from billing.selectors.statements import statements_for
 from ledger.access import Access
@@ -84,3 +85,20 @@ class MonthChecksumView(LedgerView):
         if name not in MONTH_FORMATS:
             raise Http404
         return checksum_download(month_file(period, name, self.access), month_file_name(period, name))
+
+
+class BillsZipView(LedgerView):
+    """Bill, usage and preemptions of every tenant of a month, with a manifest of their hashes; for finance and
+    auditors. A closed month's archive is the same bytes each time."""
+
+    content_negotiation_class = AnyAccept
+    allows = staticmethod(lambda access: access.is_finance or "auditor" in access.roles)
+
+    @extend_schema(
+        operation_id="periods_bills_zip", responses={(200, "application/zip"): OpenApiTypes.BINARY}
+    )
+    def get(self, request: Request, month: str) -> StreamingHttpResponse:
+        period = _period(month, self.access)
+        response = StreamingHttpResponse(bills_zip(period, self.access), content_type="application/zip")
+        response["Content-Disposition"] = f'attachment; filename="{period.month}-bills.zip"'
+        return response

@@ -15,6 +15,7 @@ from billing.api import (
     reconciliation,
     reservations,
     shortages,
+    statement_history,
     statements,
     tokens,
 )
@@ -36,6 +37,16 @@ urlpatterns: list[URLPattern | URLResolver] = [
         "statements/<uuid:statement_id>/preemptions/",
         statements.StatementPreemptionsView.as_view(),
         name="api-statement-preemptions",
+    ),
+    path(
+        "statements/<uuid:statement_id>/changes/",
+        statement_history.StatementChangesView.as_view(),
+        name="api-statement-changes",
+    ),
+    path(
+        "statements/<uuid:statement_id>/proofs/",
+        statement_history.StatementProofsView.as_view(),
+        name="api-statement-proofs",
     ),
     path("statements/<uuid:statement_id>/bill.csv", statements.BillCsvView.as_view(), name="api-bill-csv"),
     path("statements/<uuid:statement_id>/usage.csv", statements.UsageCsvView.as_view(), name="api-usage-csv"),
@@ -112,6 +123,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("periods/<str:month>/review/", periods.ReviewView.as_view(), name="api-period-review"),
     path("periods/<str:month>/checklist/", periods.ChecklistView.as_view(), name="api-period-checklist"),
     path("periods/<str:month>/close/", periods.CloseView.as_view(), name="api-period-close"),
+    path("periods/<str:month>/bills.zip", month_files.BillsZipView.as_view(), name="api-bills-zip"),
     path(
         "periods/<str:month>/focus-1.2.csv",
         month_files.MonthFocus12CsvView.as_view(),

@@ -59,6 +59,7 @@ class StatementApproval(models.Model):
 
     statement = models.ForeignKey(Statement, models.PROTECT, related_name="approvals")
     sha256 = models.CharField(max_length=64)
+    content = models.JSONField(null=True, help_text="of the draft, to tell what changed since")
     approved_by = models.CharField(max_length=150)
     approved_at = models.DateTimeField(auto_now_add=True)
 

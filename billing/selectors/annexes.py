@@ -48,6 +48,14 @@ def annex_rows(annex: StatementAnnex) -> Iterator[tuple[str, ...]]:
         yield tuple(map(text_of_cell, row))
 
 
+def annex_sha256(annex: StatementAnnex) -> str:
+    """SHA-256 of the file as it is now."""
+    digest = hashlib.sha256()
+    for piece in annex_pieces(annex):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
 def annex_is_whole(annex: StatementAnnex) -> bool:
     """Whether the file is still the one that its hash is of."""
     digest, size = hashlib.sha256(), 0

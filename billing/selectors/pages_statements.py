@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime
 from functools import cached_property
+from zoneinfo import ZoneInfo
 
 from django.db import connection
 
-from billing.models import PreemptionRecord, Statement, StatementLine
+from billing.models import AnnexName, PreemptionRecord, Statement, StatementLine
+from billing.selectors.annexes import annex_of, annex_rows
 from billing.selectors.pages_months import HOLDER_CATEGORIES, OCCUPIED
+from billing.selectors.usage_rows import COLUMNS as USAGE_COLUMNS
 from billing.sql_pages import TENANT_DAYS
-from ledger.access import Access
+from ledger.access import NOBODY, Access
 from ledger.core.figures import percent_change
 from ledger.models import Tenant
 from ledger.querysets import visible_to
@@ -143,7 +146,13 @@ class MonthOfDays:
 
 
 def month_of_days(statement: Statement, zone: str) -> MonthOfDays:
-    """The tenant's slots of the month, summed by day. One query, over allocation_of_account."""
+    """The tenant's slots of the month, summed by day; of an issued statement, those it was issued with.
+
+    One query, over allocation_of_account, or the statement's file.
+    """
+    annex = annex_of(statement, AnnexName.USAGE, NOBODY)
+    if annex is not None:
+        return MonthOfDays(_days_of_file(annex_rows(annex), ZoneInfo(zone)))
     parameters = {
         "tenant": statement.tenant_id,
         "from": statement.period.starts_at,
@@ -157,6 +166,16 @@ def month_of_days(statement: Statement, zone: str) -> MonthOfDays:
             for day, *sums in cursor.fetchall()
         ]
     return MonthOfDays(days)
+
+
+def _days_of_file(rows: Iterable[Sequence[object]], zone: ZoneInfo) -> list[Day]:
+    sums: dict[date, dict[str, int]] = {}
+    hour, category, gpu_us = (USAGE_COLUMNS.index(name) for name in ("hour", "category", "gpu_us"))
+    for row in rows:
+        day = datetime.fromisoformat(str(row[hour])).astimezone(zone).date()
+        of_day = sums.setdefault(day, dict.fromkeys(HOLDER_CATEGORIES, 0))
+        of_day[str(row[category])] += int(str(row[gpu_us]))
+    return [Day(day, sums[day]) for day in sorted(sums)]
 
 
 @dataclass(frozen=True)

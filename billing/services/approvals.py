@@ -91,11 +91,17 @@ def approve_statement(statement: Statement, sha256: str, by: Actor) -> Statement
     Raises:
         ApprovalError: `issued` already; `changed`: the draft is not the one that was looked at.
     """
-    current = Statement.objects.select_for_update().only("state", "sha256").get(pk=statement.pk)
+    current = (
+        Statement.objects.select_for_update()
+        .only("number", "state", "sha256", "content")
+        .get(pk=statement.pk)
+    )
     if current.state != StatementState.DRAFT:
         raise ApprovalError("issued", f"{statement.number} is issued already")
     if current.sha256 != sha256:
         raise ApprovalError("changed", f"the draft of {statement.number} has changed: look at it again")
-    approval = StatementApproval.objects.create(statement=current, sha256=sha256, approved_by=by.name)
+    approval = StatementApproval.objects.create(
+        statement=current, sha256=sha256, content=current.content, approved_by=by.name
+    )
     record(by, "approve_statement", "statement", statement.number, after={"sha256": sha256})
     return approval

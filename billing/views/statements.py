@@ -11,6 +11,7 @@ from billing.charts import daily_chart
 from billing.exports.files import FORMATS, file_name, statement_file
 from billing.exports.statement_pdf import pdf_name, statement_pdf
 from billing.models import PreemptionRecord, PreemptionShare, Statement, StatementState
+from billing.selectors.changes import changes_since
 from billing.selectors.names import Names
 from billing.selectors.pages_lines import line_detail
 from billing.selectors.pages_months import HOLDER_CATEGORIES
@@ -61,6 +62,7 @@ class StatementPage(Page):
             "lines": lines_by_group(lines),
             "unpriced": any(line.amount_minor is None for line in lines),
             "proofs": statement_proofs(statement, lines, days.gpu_us),
+            "changes": changes_since(statement, self.access),
             "requeued": requeued_of(statement),
             "records": preemptions_named(lines, self.access),
             "meanings": [(name, CATEGORY_MEANINGS[name], days.gpu_us[name]) for name in HOLDER_CATEGORIES],

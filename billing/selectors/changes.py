@@ -1,0 +1,214 @@
+"""What changed since a statement was issued, or since its draft was approved: lines, and what brought it about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import Q, QuerySet
+
+from billing.core.adjustments import line_of_key
+from billing.core.line_text import description
+from billing.core.rating_lines import MONEY
+from billing.models import Statement, StatementApproval, StatementState
+from billing.selectors.accounts import accounts
+from billing.sql_months import POSTED_LATER
+from ledger.access import Access
+from ledger.models import AuditEntry, Event, IdentityMapping, Unit
+
+SHOWN_EVENTS = 50
+# Deeds that change amounts without a fact.
+_TERMS = ("identity", "configuration", "credit", "dispute", "approval", "rate_card", "policy", "contract")
+
+
+@dataclass(frozen=True)
+class ChangedLine:
+    """Quantity and exact amount of one line, before and after. Amounts are None where a price is missing."""
+
+    key: str
+    kind: str
+    pool: str
+    category: str
+    description: str
+    unit: str
+    quantity_before: int
+    quantity_after: int
+    amount_micro_before: int | None
+    amount_micro_after: int | None
+
+
+@dataclass(frozen=True)
+class Cause:
+    """An event that became known since, with the batch it came in."""
+
+    source: str
+    event_id: str
+    type: str
+    occurred_at: datetime
+    batch: int
+    booked_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Deed:
+    """A change of masters or terms that somebody made since."""
+
+    action: str
+    object_id: str
+    by: str
+    recorded_at: datetime
+    reason: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """since: "issued" or "approved"; at: when. others: events about other tenants, which are not shown."""
+
+    since: str
+    at: datetime | None
+    lines: list[ChangedLine]
+    events: list[Cause]
+    more_events: int
+    others: int
+    deeds: list[Deed]
+
+
+def changes_since(statement: Statement, access: Access) -> Changes | None:
+    """None for a draft that nobody has approved: there is nothing to compare it with. `statement` with its content."""
+    if statement.state == StatementState.ISSUED:
+        period = statement.period
+        late = Q(booking__sequence__gt=period.cut_sequence or 0)
+        return _changes("issued", period.closed_at, _adjusted(statement), late, statement, access)
+    approval = StatementApproval.objects.filter(statement=statement).order_by("-pk").first()
+    if approval is None or approval.content is None:
+        return None
+    lines = _compared(approval.content.get("lines", ()), statement.content.get("lines", ()))
+    late = Q(booking__booked_at__gt=approval.approved_at)
+    return _changes("approved", approval.approved_at, lines, late, statement, access)
+
+
+def _changes(
+    since: str, at: datetime | None, lines: list[ChangedLine], late: Q, statement: Statement, access: Access
+) -> Changes:
+    if not lines:
+        return Changes(since, at, [], [], 0, 0, [])
+    events = _events(statement, {line.pool for line in lines if line.pool}, late)
+    mine = (
+        events
+        if access.sees_all_tenants
+        else events.filter(_about(statement.tenant_id, statement.tenant.slug))
+    )
+    shown = list(
+        mine.select_related("source", "booking").order_by("booking__sequence", "line")[:SHOWN_EVENTS]
+    )
+    count = mine.count() if len(shown) == SHOWN_EVENTS else len(shown)
+    causes = [
+        Cause(
+            event.source.uri,
+            event.event_id,
+            event.get_type_display(),
+            event.occurred_at,
+            event.booking.batch,
+            event.booking.booked_at,
+        )
+        for event in shown
+    ]
+    others = 0 if access.sees_all_tenants else events.count() - count
+    deeds = _deeds(at) if access.sees_all_tenants else []
+    return Changes(since, at, lines, causes, count - len(shown), others, deeds)
+
+
+def _adjusted(statement: Statement) -> list[ChangedLine]:
+    """The frozen lines, and what was posted later for the month under their keys."""
+    moved: dict[str, list[int]] = {}
+    account = f"tenant:{statement.tenant.slug}"
+    names = accounts().names
+    with connection.cursor() as cursor:
+        cursor.execute(POSTED_LATER, {"month": statement.period_id, "account": accounts().ids[account]})
+        for target_key, unit, debit, quantity in cursor.fetchall():
+            key = _own_key(target_key, account)
+            is_money = str(Unit(unit).label) == MONEY
+            sign = (1 if names[debit] == account else -1) * (1 if is_money else -1)
+            moved.setdefault(key, [0, 0])[is_money] += sign * int(quantity)
+    frozen = {line.key: line for line in statement.lines.filter(key__in=moved)}
+    found = []
+    for key, (quantity, amount) in sorted(moved.items()):
+        before = frozen.get(key)
+        was = line_of_key(f"||{key}")
+        held = int(before.quantity) if before is not None and before.unit == "gpu_us" else 0
+        owed = int(before.amount_micro or 0) if before is not None else 0
+        if quantity or amount:
+            text = before.description if before is not None else description(was)
+            figures = (held, held + quantity, owed, owed + amount)
+            found.append(ChangedLine(key, was.kind, was.pool, was.category, text, "gpu_us", *figures))
+    return found
+
+
+def _own_key(target_key: str, account: str) -> str:
+    """The key of the account's own line; what was posted under the other side's key is its mirror."""
+    line = line_of_key(target_key)
+    return line.key if line.account == account else replace(line, counter_account=line.account).key
+
+
+def _compared(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]]) -> list[ChangedLine]:
+    """Lines of two contents that differ in quantity or amount, in order of their keys."""
+    was, stands = {line["key"]: line for line in before}, {line["key"]: line for line in after}
+    found = []
+    for key in sorted({*was, *stands}):
+        one, other = was.get(key), stands.get(key)
+        line = other or one or {}
+        figures = (_figure(one, "quantity") or 0, _figure(other, "quantity") or 0)
+        amounts = (_figure(one, "amount_micro"), _figure(other, "amount_micro"))
+        if figures[0] != figures[1] or amounts[0] != amounts[1]:
+            text = description(line_of_key(f"||{key}"))
+            found.append(
+                ChangedLine(
+                    key, line["kind"], line["pool"], line["category"], text, line["unit"], *figures, *amounts
+                )
+            )
+    return found
+
+
+def _figure(line: Mapping[str, Any] | None, name: str) -> int | None:
+    if line is None:
+        return 0
+    return None if line[name] is None else int(line[name])
+
+
+def _events(statement: Statement, pools: set[str], late: Q) -> QuerySet[Event]:
+    """Events of the lines' pools booked since that touch the month. Leans on the bookings, which are few and late."""
+    ends_at = statement.period.ends_at
+    of_pools = (
+        Q(levels__pool__slug__in=pools, levels__starts_at__lt=ends_at)
+        | Q(preemption_report__pool__slug__in=pools, preemption_report__decided_at__lt=ends_at)
+        | Q(resume_report__pool__slug__in=pools, resume_report__resumed_at__lt=ends_at)
+        | Q(correction__isnull=False)
+    )
+    return Event.objects.filter(pk__in=Event.objects.filter(late).filter(of_pools).values("pk"))
+
+
+def _about(tenant_id: int, slug: str) -> Q:
+    """Events that name an identity of the tenant's."""
+    mapped = IdentityMapping.objects.filter(tenant=tenant_id).values("identity")
+    names = (
+        "levels__identity",
+        "preemption_report__victim_identity",
+        "preemption_report__preemptor_identity",
+    )
+    found = Q()
+    for name in names:
+        found |= Q(**{f"{name}__in": mapped}) | Q(**{f"{name}__kind": "tenant", f"{name}__value": slug})
+    return found
+
+
+def _deeds(at: datetime | None) -> list[Deed]:
+    if at is None:
+        return []
+    entries = AuditEntry.objects.filter(recorded_at__gt=at, object_type__in=_TERMS).order_by("pk")
+    return [
+        Deed(entry.action, entry.object_id, entry.actor, entry.recorded_at, entry.reason)
+        for entry in entries[:SHOWN_EVENTS]
+    ]
