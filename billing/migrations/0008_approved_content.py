@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("billing", "0005_annexes"),
+        ("billing", "0007_alerts"),
     ]
 
     operations = [
