@@ -7,14 +7,17 @@ import queue
 import threading
 
 from celery import current_app, shared_task
+from django.utils import timezone
 
 from ingest.collectors import tasks as collecting
-from ingest.services import booking, inbox
+from ingest.services import booking, inbox, pruning
 
 log = logging.getLogger(__name__)
 
 BEAT_SCHEDULE = {
     "ingest-sweep-inbox": {"task": "ingest.sweep_inbox", "schedule": 15.0},
+    "ingest-make-partitions": {"task": "ingest.make_partitions", "schedule": 6 * 3600.0},
+    "ingest-forget-bodies": {"task": "ingest.forget_bodies", "schedule": 24 * 3600.0},
     **collecting.BEAT_SCHEDULE,
 }
 
@@ -30,6 +33,18 @@ def sweep_inbox() -> None:
     """Send again what a lost broker or a dead worker left behind."""
     for batch_id in inbox.take_left_behind():
         book_batch.delay(batch_id)
+
+
+@shared_task(name="ingest.make_partitions")
+def make_partitions() -> None:
+    """The partitions of the days to come."""
+    pruning.make_partitions(timezone.now())
+
+
+@shared_task(name="ingest.forget_bodies")
+def forget_bodies() -> None:
+    """Raw bytes of batches past their retention."""
+    pruning.forget_bodies(timezone.now())
 
 
 # --- publishing without waiting -----------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db.models import Prefetch, QuerySet
 
-from billing.models import Dispute, DisputeEvent
+from billing.models import Dispute, DisputeEvent, DisputeState
 from ledger.access import Access
 from ledger.models import Role
 from ledger.querysets import visible_to
@@ -18,3 +18,9 @@ def disputes_for(access: Access) -> QuerySet[Dispute]:
     if access.roles & {Role.FINANCE, Role.AUDITOR} or not access.sees_all_tenants:
         return visible_to(rows, access).order_by("-opened_at", "pk")
     return rows.none()
+
+
+def months_in_dispute() -> set[str]:
+    """Months of which a statement has a dispute that is not settled (wired by the setting MONTHS_IN_DISPUTE)."""
+    unsettled = Dispute.objects.exclude(state__in=[DisputeState.ADJUSTED, DisputeState.REJECTED])
+    return set(unsettled.values_list("statement__period", flat=True))

@@ -31,6 +31,7 @@ from ledger.models.facts import (
     UsageHour,
 )
 from ledger.models.masters import Holder, Identity, IdentityMapping, Ledger, ModelName, Pool, Service, Tenant
+from ledger.models.pruning import PrunedDay, PrunedRows
 from ledger.models.quotas import QuotaStanding
 from ledger.models.reconciliation import SourceTotal
 from ledger.models.silence import SilenceWaiver
@@ -60,6 +61,8 @@ __all__ = [
     "PeriodState",
     "Pool",
     "PreemptionReport",
+    "PrunedDay",
+    "PrunedRows",
     "Purpose",
     "QuotaLevel",
     "QuotaStanding",
