@@ -1,18 +1,21 @@
-"""Master data: `tenants/`, `pools/`, `services/`, `periods/`, `rate-cards/`, `policies/`, `calibrations/`."""
+"""Master data: `tenants/`, `pools/`, `services/`, `periods/`; what is dated is in `terms`."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing.models import Calibration, GpuPrice, Policy, RateCard, TokenPrice
+from billing.api.actors import actor_of
+from billing.api.proposals import ProposalBody, ProposalRow, proposed, table_body, usable
+from billing.services.tenants import change_pool, change_tenant
+from ledger.access import Access
+from ledger.api.problems import Problem
 from ledger.api.views import ListView
-from ledger.core.units import micro_text
 from ledger.models import Period, Pool, Service, Tenant
 from ledger.querysets import visible_to
 
@@ -52,32 +55,58 @@ class PeriodRow(serializers.Serializer[Any]):
     closed_at = serializers.DateTimeField(allow_null=True)
 
 
-class RateCardRow(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    valid_from = serializers.DateTimeField()
-    gpu_hour = serializers.ListField(child=serializers.DictField())
-    token = serializers.ListField(child=serializers.DictField())
+class TenantBody(serializers.Serializer[Any]):
+    """What is left out stays as it is."""
+
+    slug = serializers.CharField()
+    name = serializers.CharField(required=False)
+    display_alias = serializers.CharField(required=False, allow_blank=True)
+    parent = serializers.CharField(required=False, allow_blank=True)  # type: ignore[assignment]
+    cost_center = serializers.CharField(required=False, allow_blank=True)
+    gl_code = serializers.CharField(required=False, allow_blank=True)
+    contacts = serializers.ListField(child=serializers.EmailField(), required=False)
+    tags = serializers.DictField(child=serializers.CharField(), required=False)
+    showback = serializers.BooleanField(required=False, help_text="statements for information, not billed")
+    reason = serializers.CharField(required=False, allow_blank=True)
 
 
-class PolicyRow(serializers.Serializer[Any]):
-    valid_from = serializers.DateTimeField()
-    preemption_charged_to = serializers.CharField()
-    unreserved_idle = serializers.CharField()
-    lend_credit = serializers.CharField()
-    min_confidence = serializers.CharField()
+class PoolBody(serializers.Serializer[Any]):
+    """What is left out stays as it is."""
+
+    slug = serializers.CharField()
+    cluster = serializers.CharField(required=False)
+    gpu_model = serializers.CharField(required=False)
+    name = serializers.CharField(required=False, allow_blank=True)
+    region = serializers.CharField(required=False, allow_blank=True)
+    meter = serializers.CharField(required=False)
+    reason = serializers.CharField(required=False, allow_blank=True)
 
 
-class CalibrationRow(serializers.Serializer[Any]):
-    model = serializers.CharField()
-    gpu_model = serializers.CharField()
-    valid_from = serializers.DateTimeField()
-    load_test = serializers.CharField()
-    input_gpu_us_per_1k = serializers.CharField()
-    cached_input_gpu_us_per_1k = serializers.CharField()
-    output_gpu_us_per_1k = serializers.CharField()
+class ServiceBody(ProposalBody):
+    slug = serializers.CharField()
+    name = serializers.CharField(required=False, allow_blank=True)
+    pool = serializers.CharField(required=False, allow_blank=True)
+    owner = serializers.CharField(required=False, help_text="a tenant, or platform")
+    key = serializers.ChoiceField(choices=["gpu_seconds", "tokens", "concurrency", "shares"], required=False)
+    service_basis = serializers.ChoiceField(choices=["spread", "measured"], required=False)
+    shares = serializers.DictField(child=serializers.IntegerField(min_value=0), required=False)
+    valid_from = serializers.DateTimeField(help_text="RFC 3339 with an offset")
 
 
-class _RowsView(ListView):
+class ChangedRow(serializers.Serializer[Any]):
+    changes = serializers.ListField(child=serializers.CharField(), help_text="empty: it was so already")
+
+
+def _refuse_all_but(may: bool) -> None:
+    if not may:
+        raise Problem(403, "not_allowed", "Your role may not do this.")
+
+
+def _may_change_pools(access: Access) -> bool:
+    return access.is_finance or access.is_platform
+
+
+class RowsView(ListView):
     """A list of rows of one model, ordered by `default_ordering`, which must be unique."""
 
     def rows(self) -> QuerySet[Any]:
@@ -93,7 +122,7 @@ class _RowsView(ListView):
     columns: ClassVar[dict[str, str]] = {}
 
 
-class TenantsView(_RowsView):
+class TenantsView(RowsView):
     """Tenants, those you may see."""
 
     orderings = frozenset({"slug", "name"})
@@ -106,6 +135,15 @@ class TenantsView(_RowsView):
     @extend_schema(operation_id="tenants_list", responses=TenantRow(many=True))
     def get(self, request: Request) -> Response:
         return self.respond(self._row)
+
+    @extend_schema(operation_id="tenants_change", request=TenantBody, responses={201: ChangedRow})
+    def post(self, request: Request) -> Response:
+        """Add a tenant, or change one: finance only, audited."""
+        _refuse_all_but(self.access.is_finance)
+        row, reason = table_body(request, TenantBody)
+        with usable():
+            changes = change_tenant(row, reason, actor_of(request))
+        return Response({"changes": changes}, status=201)
 
     def _row(self, tenant: Tenant) -> dict[str, Any]:
         parent = tenant.parent
@@ -121,7 +159,7 @@ class TenantsView(_RowsView):
         }
 
 
-class PoolsView(_RowsView):
+class PoolsView(RowsView):
     """Pools of GPUs."""
 
     orderings = frozenset({"slug", "cluster", "gpu_model"})
@@ -138,8 +176,17 @@ class PoolsView(_RowsView):
             }
         )
 
+    @extend_schema(operation_id="pools_change", request=PoolBody, responses={201: ChangedRow})
+    def post(self, request: Request) -> Response:
+        """Add a pool, or change one: finance and platform, audited. Its prices are terms of their own."""
+        _refuse_all_but(_may_change_pools(self.access))
+        row, reason = table_body(request, PoolBody)
+        with usable():
+            changes = change_pool(row, reason, actor_of(request))
+        return Response({"changes": changes}, status=201)
 
-class ServicesView(_RowsView):
+
+class ServicesView(RowsView):
     """Shared services. A tenant sees an owner only where it is itself or the platform."""
 
     orderings = frozenset({"slug", "name"})
@@ -152,6 +199,12 @@ class ServicesView(_RowsView):
     @extend_schema(operation_id="services_list", responses=ServiceRow(many=True))
     def get(self, request: Request) -> Response:
         return self.respond(self._row)
+
+    @extend_schema(operation_id="services_propose", request=ServiceBody, responses={202: ProposalRow})
+    def post(self, request: Request) -> Response:
+        """Propose a service, or from when on its time is divided otherwise: it says who pays."""
+        _refuse_all_but(self.access.is_finance)
+        return proposed(request, "service", ServiceBody)
 
     def _row(self, service: Service) -> dict[str, Any]:
         owner = service.owner
@@ -170,7 +223,7 @@ class ServicesView(_RowsView):
         }
 
 
-class PeriodsView(_RowsView):
+class PeriodsView(RowsView):
     """Billing months and their state."""
 
     orderings = frozenset({"month"})
@@ -189,93 +242,5 @@ class PeriodsView(_RowsView):
                 "state": period.get_state_display(),
                 "horizon_at": period.horizon_at,
                 "closed_at": period.closed_at,
-            }
-        )
-
-
-class RateCardsView(_RowsView):
-    """Dated price lists."""
-
-    orderings = frozenset({"valid_from"})
-    default_ordering = "-valid_from"
-
-    def rows(self) -> QuerySet[RateCard]:
-        return RateCard.objects.prefetch_related(
-            Prefetch("gpu_prices", GpuPrice.objects.select_related("pool").order_by("pk")),
-            Prefetch("token_prices", TokenPrice.objects.select_related("model").order_by("pk")),
-        )
-
-    @extend_schema(operation_id="rate_cards_list", responses=RateCardRow(many=True))
-    def get(self, request: Request) -> Response:
-        return self.respond(_rate_card_row)
-
-
-def _rate_card_row(card: RateCard) -> dict[str, Any]:
-    return {
-        "name": card.name,
-        "valid_from": card.valid_from,
-        "gpu_hour": [
-            {
-                "pool": price.pool.slug if price.pool else None,
-                "gpu_model": price.gpu_model or None,
-                "category": price.category,
-                "service_class": price.get_service_class_display(),
-                "price": micro_text(price.price_micro),
-            }
-            for price in card.gpu_prices.all()
-        ],
-        "token": [
-            {
-                "model": price.model.name,
-                "kind": price.kind,
-                "price_per_million": micro_text(price.price_micro),
-            }
-            for price in card.token_prices.all()
-        ],
-    }
-
-
-class PoliciesView(_RowsView):
-    """Dated policies: who bears what."""
-
-    orderings = frozenset({"valid_from"})
-    default_ordering = "-valid_from"
-
-    def rows(self) -> QuerySet[Policy]:
-        return Policy.objects.all()
-
-    @extend_schema(operation_id="policies_list", responses=PolicyRow(many=True))
-    def get(self, request: Request) -> Response:
-        return self.respond(
-            lambda policy: {
-                "valid_from": policy.valid_from,
-                "preemption_charged_to": policy.preemption_charged_to,
-                "unreserved_idle": policy.unreserved_idle,
-                "lend_credit": policy.lend_credit,
-                "min_confidence": micro_text(policy.min_confidence_ppm),
-            }
-        )
-
-
-class CalibrationsView(_RowsView):
-    """Dated calibrations: GPU time per 1000 tokens."""
-
-    orderings = frozenset({"valid_from"})
-    default_ordering = "-valid_from"
-
-    def rows(self) -> QuerySet[Calibration]:
-        return Calibration.objects.select_related("model")
-
-    @extend_schema(operation_id="calibrations_list", responses=CalibrationRow(many=True))
-    def get(self, request: Request) -> Response:
-        return self.respond(
-            lambda calibration: {
-                "model": calibration.model.name,
-                "gpu_model": calibration.gpu_model,
-                "valid_from": calibration.valid_from,
-                "load_test": calibration.load_test,
-                "input_gpu_us_per_1k": str(calibration.input_gpu_us_per_1k),
-                "cached_input_gpu_us_per_1k": str(calibration.cached_input_gpu_us_per_1k),
-                "output_gpu_us_per_1k": str(calibration.output_gpu_us_per_1k),
             }
         )

@@ -17,6 +17,7 @@ from billing.api import (
     shortages,
     statement_history,
     statements,
+    terms,
     tokens,
 )
 
@@ -178,7 +179,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
         periods.ApprovalDecideView.as_view(),
         name="api-approval-decide",
     ),
-    path("rate-cards/", masters.RateCardsView.as_view(), name="api-rate-cards"),
-    path("policies/", masters.PoliciesView.as_view(), name="api-policies"),
-    path("calibrations/", masters.CalibrationsView.as_view(), name="api-calibrations"),
+    path("rate-cards/", terms.RateCardsView.as_view(), name="api-rate-cards"),
+    path("contracts/", terms.ContractsView.as_view(), name="api-contracts"),
+    path("policies/", terms.PoliciesView.as_view(), name="api-policies"),
+    path("calibrations/", terms.CalibrationsView.as_view(), name="api-calibrations"),
 ]

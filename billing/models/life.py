@@ -20,6 +20,7 @@ class Decision(models.TextChoices):
 class ApprovalKind(models.TextChoices):
     OVERRIDE = "override"
     CREDIT = "credit"
+    TERMS = "terms", "rates, policies, contracts"
 
 
 class Approval(models.Model):

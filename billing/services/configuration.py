@@ -52,6 +52,8 @@ class Application:
     by: str
     retroactive: bool
     now: datetime
+    reason: str = ""
+    keeps_started: bool = False
     diff: list[str] = field(default_factory=list)
 
     def say(self, sign: str, what: str) -> None:
@@ -88,6 +90,49 @@ def apply_configuration(
     except _Undo:
         pass
     return application.diff
+
+
+def apply_tables(
+    document: dict[str, Any],
+    *,
+    by: Actor,
+    reason: str = "",
+    retroactive: bool = False,
+    dry_run: bool = False,
+) -> list[str]:
+    """Apply only the tables that `document` names, as one person's change with a reason; returns the diff.
+
+    A version that has started is not edited, `retroactive` or not: another one is added. Audited under the
+    table's name.
+
+    Raises:
+        ConfigurationError: as `apply_configuration`.
+    """
+    wanted = core.from_document(document)
+    application = Application(by.name, retroactive, timezone.now(), reason, keeps_started=True)
+    try:
+        with transaction.atomic():
+            acquire(Lock.MASTERS)
+            for step in (step for table in document for step in _STEPS_OF[table]):
+                step(application, wanted)
+            if dry_run:
+                raise _Undo
+            for table in document if application.diff else ():
+                after = {"rows": document[table], "changes": application.diff}
+                record(by, f"change_{table}", table, _name_of(document[table]), after=after, reason=reason)
+    except _Undo:
+        pass
+    return application.diff
+
+
+def _name_of(rows: list[dict[str, Any]]) -> str:
+    """What an audit entry calls the rows: their names and dates."""
+
+    def name(row: dict[str, Any]) -> str:
+        keys = ("slug",) if "slug" in row else ("tenant", "pool", "model", "gpu_model", "name")
+        return " ".join(str(row[key]) for key in (*keys, "valid_from") if row.get(key))
+
+    return "; ".join(name(row) for row in rows)[:200]
 
 
 # Masters
@@ -255,7 +300,10 @@ def _apply_rate_cards(application: Application, wanted: Configuration) -> None:
         _allow(application, RateCard.objects.all(), table.valid_from, existing is not None, path)
         if existing is None:
             existing = RateCard.objects.create(
-                name=table.name, valid_from=table.valid_from, recorded_by=application.by, reason=table.reason
+                name=table.name,
+                valid_from=table.valid_from,
+                recorded_by=application.by,
+                reason=table.reason or application.reason,
             )
         existing.gpu_prices.all().delete()
         existing.token_prices.all().delete()
@@ -332,6 +380,7 @@ def _apply_policies(application: Application, wanted: Configuration) -> None:
             },
             "policy",
             path,
+            table.reason,
         )
 
 
@@ -358,6 +407,7 @@ def _apply_contracts(application: Application, wanted: Configuration) -> None:
             },
             f"contract of {table.tenant}",
             path,
+            table.reason,
         )
     named = {table.tenant for table in wanted.contract}
     for index, tenant in enumerate(wanted.tenant):
@@ -394,6 +444,7 @@ def _apply_calibrations(application: Application, wanted: Configuration) -> None
             },
             f"calibration of {table.model} on {table.gpu_model}",
             path,
+            table.reason,
         )
 
 
@@ -442,6 +493,18 @@ STEPS: list[Callable[[Application, Configuration], None]] = [
 ]
 
 
+_STEPS_OF: dict[str, tuple[Callable[[Application, Configuration], None], ...]] = {
+    "tenant": (_apply_tenants, _apply_identities),
+    "pool": (_apply_pools,),
+    "service": (_apply_services,),
+    "rate_card": (_apply_rate_cards,),
+    "pool_cost": (_apply_pool_costs,),
+    "policy": (_apply_policies,),
+    "contract": (_apply_contracts,),
+    "calibration": (_apply_calibrations,),
+}
+
+
 # What the steps share
 
 
@@ -453,6 +516,7 @@ def _version(
     values: dict[str, Any],
     what: str,
     path: str,
+    reason: str = "",
 ) -> None:
     """Add a dated version, or leave it where it is already so."""
     versions = model.objects.filter(**of)
@@ -461,7 +525,8 @@ def _version(
         return
     _allow(application, versions, valid_from, existing is not None, path)
     if existing is None:
-        model.objects.create(**of, valid_from=valid_from, recorded_by=application.by, **values)
+        told = {"recorded_by": application.by, "reason": reason or application.reason}
+        model.objects.create(**of, valid_from=valid_from, **told, **values)
         application.say("+", f"{what} from {valid_from.isoformat()}")
     else:
         _update(application, f"{what} from {valid_from.isoformat()}", existing, **values)
@@ -472,6 +537,10 @@ def _allow(
     application: Application, versions: models.QuerySet, valid_from: datetime, edits: bool, path: str
 ) -> None:
     """Refuse to change what already counted: terms of the past change only with a person's word for it."""
+    if application.keeps_started and edits and valid_from <= application.now:
+        raise ConfigurationError(
+            f"{path}.valid_from", "has started and cannot be edited; add another version"
+        )
     if application.retroactive or valid_from > application.now:
         return
     # A first file may bring several versions of the past; only what stood before it is protected.

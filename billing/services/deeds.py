@@ -11,9 +11,14 @@ from billing.services.approvals import Deed, decide_approval
 from billing.services.credits import grant_credit
 from billing.services.disputes import reopen_dispute
 from billing.services.overrides import waive_items
+from billing.services.proposals import put_in_force
 from ledger.services.audit import Actor
 
-DEEDS: dict[str, Deed] = {ApprovalKind.OVERRIDE: waive_items, ApprovalKind.CREDIT: grant_credit}
+DEEDS: dict[str, Deed] = {
+    ApprovalKind.OVERRIDE: waive_items,
+    ApprovalKind.CREDIT: grant_credit,
+    ApprovalKind.TERMS: put_in_force,
+}
 
 
 @transaction.atomic

@@ -1,0 +1,71 @@
+"""What endpoints share that propose a change of rates or policies to a second person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_serializer
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing.api.actors import actor_of
+from billing.api.periods import refusals, soon
+from billing.core.configuration import ConfigurationError
+from billing.services.proposals import propose
+from billing.tasks import recompute_open_months
+from ledger.access import access_of_user
+from ledger.api.problems import Problem
+
+
+@extend_schema_serializer(many=False)
+class ProposalBody(serializers.Serializer[Any]):
+    """A row of the declarative file's table, and why."""
+
+    reason = serializers.CharField(help_text="stays on record; the second person reads it")
+
+
+@extend_schema_serializer(many=False)
+class ProposalRow(serializers.Serializer[Any]):
+    state = serializers.ChoiceField(
+        choices=["waiting", "in_force"], help_text="waiting: for a second person's word"
+    )
+    approval = serializers.UUIDField(allow_null=True, help_text="decide it at approvals/{id}/decide/")
+    changes = serializers.ListField(child=serializers.CharField())
+
+
+@contextmanager
+def usable() -> Iterator[None]:
+    """What cannot be applied is a 400 that says where and why."""
+    try:
+        with refusals():
+            yield
+    except ConfigurationError as error:
+        raise Problem(400, "bad_terms", str(error)) from None
+
+
+def table_body(request: Request, kind: type[serializers.Serializer[Any]]) -> tuple[dict[str, Any], str]:
+    """The body as sent (JSON's own types, checked against `kind`), and the reason apart."""
+    body = kind(data=request.data)
+    sent = request.data if isinstance(request.data, dict) else {}
+    for name in sent:
+        if name not in body.fields:
+            raise Problem(400, "unknown_field", f"There is no field '{name}' here.", field=str(name))
+    body.is_valid(raise_exception=True)
+    row = {name: value for name, value in sent.items() if name != "reason"}
+    return row, str(body.validated_data.get("reason", ""))
+
+
+def proposed(request: Request, table: str, kind: type[serializers.Serializer[Any]]) -> Response:
+    """Propose the body as a version: 202 while it waits, 201 where it is in force at once. Finance only."""
+    if not access_of_user(request.user).is_finance:
+        raise Problem(403, "not_allowed", "Your role may not do this.")
+    row, reason = table_body(request, kind)
+    with usable():
+        approval, changes = propose(table, row, reason, actor_of(request))
+    if approval is None:
+        soon(recompute_open_months.delay)
+        return Response({"state": "in_force", "approval": None, "changes": changes}, status=201)
+    return Response({"state": "waiting", "approval": str(approval.pk), "changes": changes}, status=202)

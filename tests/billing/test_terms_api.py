@@ -1,0 +1,158 @@
+"""Rates, policies and contracts through the API: proposed by one person, in force by a second one's word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from billing.models import Contract, Policy, RateCard, ServicePolicy
+from billing.selectors.terms import rating_policies
+from billing.services import configuration
+from billing.tasks import recompute_open_months
+from ledger.models import AuditEntry, Ledger, Pool, Tenant
+from tests.billing.closed_months import closable_ledger
+from tests.billing.test_periods_api import client, get, post
+
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+
+LATER = "2100-01-01T00:00:00Z"
+POLICY = {"valid_from": LATER, "unreserved_idle": "even", "reason": "agreed in the tenants' meeting"}
+
+
+@pytest.fixture(autouse=True)
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recompute_open_months, "delay", lambda *args: None)
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return closable_ledger()
+
+
+def decide(name: str, approval: str, status: int, decision: str = "approved") -> Any:
+    return post(client("finance", by=name), f"approvals/{approval}/decide/", status, decision=decision)
+
+
+def test_a_proposed_policy_is_in_force_only_after_a_second_person(pool: Pool) -> None:
+    anna = client("finance", by="anna")
+    proposal = post(anna, "policies/", 202, **POLICY)
+    assert (proposal["state"], proposal["changes"]) == (
+        "waiting",
+        ["+ policy from 2100-01-01T00:00:00+00:00"],
+    )
+    assert post(anna, "policies/", 202, **POLICY)["approval"] == proposal["approval"]
+    assert len(rating_policies()) == len(get(anna, "policies/")["results"]) == 1
+    assert decide("anna", proposal["approval"], 409)["code"] == "same_person"
+    assert len(rating_policies()) == 1
+    assert decide("bo", proposal["approval"], 200)["decision"] == "approved"
+    assert [policy.unreserved_idle for policy in rating_policies()] == ["platform", "even"]
+    policy = Policy.objects.latest("valid_from")
+    assert (policy.recorded_by, policy.reason) == ("anna", POLICY["reason"])
+    trail = [(entry.actor, entry.action) for entry in AuditEntry.objects.order_by("pk")]
+    # Whoever made the tokens is in the trail as well.
+    assert [one for one in trail if "token" not in one[1]] == [
+        ("anna", "request_approval"),
+        ("bo", "decide_approval"),
+        ("anna", "change_policy"),
+    ]
+
+
+def test_a_rejected_proposal_changes_nothing(pool: Pool) -> None:
+    proposal = post(client("finance", by="anna"), "policies/", 202, **POLICY)
+    decide("bo", proposal["approval"], 200, decision="rejected")
+    assert Policy.objects.count() == 1
+
+
+def test_where_the_ledger_needs_no_second_person_it_holds_at_once(pool: Pool) -> None:
+    Ledger.objects.update(options={"approvals": False})
+    made = post(client("finance"), "policies/", 201, **POLICY)
+    assert (made["state"], made["approval"]) == ("in_force", None)
+    assert Policy.objects.count() == 2
+
+
+def test_a_rate_card_of_the_past_needs_a_reason_and_edits_nothing(pool: Pool) -> None:
+    finance = client("finance", by="anna")
+    card = {"name": "2020", "valid_from": "2020-01-01T00:00:00Z"}
+    card |= {"gpu_hour": [{"pool": pool.slug, "reserved_used": "2.50"}]}  # type: ignore[dict-item]
+    post(finance, "rate-cards/", 400, **card)
+    assert post(finance, "rate-cards/", 400, **card, reason=" ")["status"] == 400
+    proposal = post(
+        finance, "rate-cards/", 202, **card, reason="the price of the first year was never booked"
+    )
+    decide("bo", proposal["approval"], 200)
+    assert RateCard.objects.earliest("valid_from").gpu_prices.get().price_micro == 2_500_000
+    card["gpu_hour"] = [{"pool": pool.slug, "reserved_used": "9"}]  # type: ignore[assignment]
+    refused = post(finance, "rate-cards/", 400, **card, reason="dearer after all")
+    assert refused["code"] == "bad_terms" and "cannot be edited" in refused["detail"]
+    assert post(finance, "rate-cards/", 400, **{**card, "gpu_hour": [{"pool": "x"}]}, reason="r")[
+        "detail"
+    ] == ("rate_card[0].gpu_hour[0].pool: unknown pool 'x'")
+
+
+def test_a_proposal_whose_day_has_come_is_proposed_again(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    proposal = post(client("finance", by="anna"), "policies/", 202, **POLICY)
+
+    class Clock:
+        @staticmethod
+        def now() -> Any:
+            return configuration.datetime.fromisoformat("2100-01-02T00:00:00+00:00")
+
+    monkeypatch.setattr(configuration, "timezone", Clock)
+    assert decide("bo", proposal["approval"], 409)["code"] == "outdated"
+    assert Policy.objects.count() == 1
+    assert decide("bo", proposal["approval"], 200, decision="rejected")["decision"] == "rejected"
+
+
+def test_a_contract_changes_at_a_months_start_and_is_seen_by_its_tenant_only(pool: Pool) -> None:
+    finance = client("finance", by="anna")
+    contract = {
+        "tenant": "acme",
+        "valid_from": "2100-01-02T00:00:00Z",
+        "reason": "ramp",
+        "delay_credit": "0.5",
+    }
+    assert post(finance, "contracts/", 409, **contract)["code"] == "not_month_start"
+    contract["valid_from"] = LATER
+    decide("bo", post(finance, "contracts/", 202, **contract)["approval"], 200)
+    decide("bo", post(finance, "contracts/", 202, **{**contract, "tenant": "beta"})["approval"], 200)
+    assert Contract.objects.count() == 2
+    assert [row["tenant"] for row in get(client("tenant_viewer", "acme"), "contracts/")["results"]] == [
+        "acme"
+    ]
+    assert get(client("tenant_viewer", "acme"), "contracts/?tenant=beta")["results"] == []
+    assert post(finance, "contracts/", 409, **contract)["code"] == "no_change"
+
+
+def test_a_service_keeps_what_a_change_does_not_name(pool: Pool) -> None:
+    finance = client("finance", by="anna")
+    service = {"slug": "qwen", "owner": "acme", "key": "tokens", "valid_from": "2026-01-01T00:00:00Z"}
+    decide("bo", post(finance, "services/", 202, **service, reason="new")["approval"], 200)
+    change = {"slug": "qwen", "service_basis": "measured", "valid_from": LATER, "reason": "fairer"}
+    decide("bo", post(finance, "services/", 202, **change)["approval"], 200)
+    latest = ServicePolicy.objects.latest("valid_from")
+    assert (latest.service.owner.slug, latest.key, latest.basis) == ("acme", "tokens", "measured")
+
+
+def test_masters_change_by_role_and_are_audited(pool: Pool) -> None:
+    finance, platform = client("finance", by="anna"), client("platform")
+    row = {"slug": "acme", "cost_center": "K-17"}
+    assert post(finance, "tenants/", 201, **row)["changes"] == ["~ tenant acme cost_center:  -> K-17"]
+    assert post(finance, "tenants/", 201, **row)["changes"] == []
+    tenant = Tenant.objects.get(holder__slug="acme")
+    assert (tenant.cost_center, tenant.showback) == ("K-17", False)
+    assert post(finance, "tenants/", 400, slug="acme", parent="nobody")["code"] == "bad_terms"
+    assert post(platform, "pools/", 201, slug="new", cluster="c", gpu_model="H100")["changes"] == [
+        "+ pool new (H100 in c)"
+    ]
+    assert AuditEntry.objects.get(action="change_tenant").actor == "anna"
+    assert AuditEntry.objects.get(action="change_pool").object_id == "new"
+
+
+@pytest.mark.parametrize("role", ["platform", "auditor", "tenant_admin", "tenant_viewer"])
+def test_only_finance_proposes(pool: Pool, role: str) -> None:
+    api = client(role, *(["beta"] if role.startswith("tenant") else []))
+    for path in ("policies/", "rate-cards/", "contracts/", "calibrations/", "services/", "tenants/"):
+        assert post(api, path, 403, **POLICY)["code"] == "not_allowed"
+    if role != "platform":
+        assert post(api, "pools/", 403, slug="new")["code"] == "not_allowed"
