@@ -2,8 +2,11 @@
 
 from django.urls import URLPattern, URLResolver, path
 
+from billing.views.closing import ClosingPage
 from billing.views.cluster import ClusterPage
+from billing.views.lending import LendingPage
 from billing.views.months import Home, MonthFile, MonthPage, MonthsPage
+from billing.views.platform import PlatformPage
 from billing.views.preemptions import MonthPreemptionsPage, PreemptionPage
 from billing.views.search import SearchPage
 from billing.views.statements import StatementFile, StatementLinePage, StatementPage, StatementPdf
@@ -17,6 +20,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("months/", MonthsPage.as_view(), name="months"),
     path("months/<str:month>/", MonthPage.as_view(), name="month"),
     path("months/<str:month>/<str:name>.csv", MonthFile.as_view(), name="month-file"),
+    path("months/<str:month>/closing/", ClosingPage.as_view(), name="month-closing"),
+    path("months/<str:month>/platform/", PlatformPage.as_view(), name="month-platform"),
+    path("months/<str:month>/lending/", LendingPage.as_view(), name="month-lending"),
     path("months/<str:month>/preemptions/", MonthPreemptionsPage.as_view(), name="month-preemptions"),
     path(STATEMENT, StatementPage.as_view(), name="statement"),
     path(f"{STATEMENT}<str:name>.csv", StatementFile.as_view(), name="statement-file"),

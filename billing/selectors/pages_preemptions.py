@@ -201,8 +201,8 @@ def shown(
 def _side(record: PreemptionRecord, names: Names, role: str, measures: Any) -> ShownPreemption:
     return ShownPreemption(
         record=record,
-        victim=_in_words(names.shown(record.victim_id)),
-        preemptor=_in_words(names.shown(record.preemptor_id)),
+        victim=in_words(names.shown(record.victim_id)),
+        preemptor=in_words(names.shown(record.preemptor_id)),
         role=role,
         lost_gpu_us=measures.lost_gpu_us,
         recompute_gpu_us=measures.recompute_gpu_us,
@@ -212,7 +212,7 @@ def _side(record: PreemptionRecord, names: Names, role: str, measures: Any) -> S
     )
 
 
-def _in_words(name: str) -> str:
+def in_words(name: str) -> str:
     """Names are data; only the stand-in for a tenant without an alias has a translation."""
     return _("another tenant") if name == ANOTHER_TENANT else name
 

@@ -13,7 +13,7 @@ from ledger.core.periods import Span, to_datetime
 
 @dataclass(frozen=True)
 class MatrixCell:
-    """What one preemptor (None: unknown) took from one victim."""
+    """What one preemptor (None: unknown) took from one victim; amount: of its re-queued time, as far as it has one."""
 
     preemptor_id: int | None
     victim_id: int
@@ -21,6 +21,7 @@ class MatrixCell:
     milli_gpus: int
     requeued_gpu_us: int
     waiting_gpu_us: int
+    amount_micro: int = 0
 
 
 def matrix(visible: QuerySet[PreemptionRecord], window: Span) -> list[MatrixCell]:
@@ -40,12 +41,19 @@ def matrix(visible: QuerySet[PreemptionRecord], window: Span) -> list[MatrixCell
             gpus=Sum("milli_gpus"),
             requeued=Sum(Coalesce("lost_gpu_us", 0) + Coalesce("recompute_gpu_us", 0)),
             waited=Sum("waiting_gpu_us"),
+            amount=Sum(Coalesce("amount_micro", 0)),
         )
         .order_by(F("preemptor__slug").asc(nulls_first=True), "victim__slug")
     )
     return [
         MatrixCell(
-            row["preemptor_id"], row["victim_id"], row["hits"], row["gpus"], row["requeued"], row["waited"]
+            row["preemptor_id"],
+            row["victim_id"],
+            row["hits"],
+            int(row["gpus"]),
+            int(row["requeued"]),
+            int(row["waited"]),
+            int(row["amount"]),
         )
         for row in rows
     ]

@@ -9,7 +9,9 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
+from billing.core.canonical_json import canonical_sha256
 from billing.models import Approval, ApprovalKind, Decision, Statement, StatementApproval, StatementState
+from ledger.models import Period
 from ledger.services.audit import Actor, record
 from ledger.services.masters import ensure_books
 
@@ -105,3 +107,34 @@ def approve_statement(statement: Statement, sha256: str, by: Actor) -> Statement
     )
     record(by, "approve_statement", "statement", statement.number, after={"sha256": sha256})
     return approval
+
+
+@transaction.atomic
+def approve_drafts(period: Period, digest: str, by: Actor) -> int:
+    """Agree to every draft of a month, named together by `digest`; how many they are.
+
+    Raises:
+        ApprovalError: `issued` already; `changed`: they are not the drafts that were looked at.
+    """
+    drafts = list(
+        Statement.objects.select_for_update()
+        .filter(period=period)
+        .only("number", "state", "sha256")
+        .order_by("number")
+    )
+    if any(draft.state != StatementState.DRAFT for draft in drafts):
+        raise ApprovalError("issued", f"the statements of {period.month} are issued already")
+    if not drafts or digest_of([(draft.number, draft.sha256) for draft in drafts]) != digest:
+        raise ApprovalError("changed", f"drafts of {period.month} have changed: look at them again")
+    StatementApproval.objects.bulk_create(
+        StatementApproval(statement=draft, sha256=draft.sha256, approved_by=by.name) for draft in drafts
+    )
+    record(
+        by, "approve_drafts", "period", period.month, after={draft.number: draft.sha256 for draft in drafts}
+    )
+    return len(drafts)
+
+
+def digest_of(drafts: list[tuple[str, str]]) -> str:
+    """One name for (number, hash) of all drafts: whoever approves them says with it what was looked at."""
+    return canonical_sha256([list(draft) for draft in drafts])

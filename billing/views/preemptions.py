@@ -12,13 +12,24 @@ from django.utils.translation import gettext as _
 
 from billing.models import PreemptionRecord, WorkloadDay
 from billing.selectors.names import Names
-from billing.selectors.pages_preemptions import ShownPreemption, month_records, neighbours_of, shown
+from billing.selectors.pages_preemptions import (
+    ShownPreemption,
+    in_words,
+    month_records,
+    neighbours_of,
+    shown,
+    span_of,
+)
+from billing.selectors.preemptions import MatrixCell, matrix
 from billing.selectors.statements import preemption_records
+from billing.views.heat import HeatMap, choose, heat_map
+from billing.views.month_tables import preemptions_url
 from billing.views.months import period_or_404
 from billing.views.preemption_table import preemption_record_table
 from billing.views.story import story
 from ledger.core.periods import Month, to_ms
 from ledger.models import Source
+from ledger.templatetags.figures import count_cell, gpu_hours_cell, money_cell
 from ledger.views.page import Page, billing_zone, ledger_of
 from ledger.views.tables import Table, TablePage
 
@@ -32,7 +43,7 @@ class MonthPreemptionsPage(TablePage):
         self.period = period_or_404(kwargs["month"], self.access)
         return super().get(request, **kwargs)
 
-    def tables(self, **_: Any) -> list[Table]:
+    def tables(self, month: str) -> list[Table]:
         return [
             preemption_record_table(
                 lambda: month_records(self.period, self.access),
@@ -41,8 +52,59 @@ class MonthPreemptionsPage(TablePage):
             )
         ]
 
-    def context(self, month: str, **_: Any) -> dict[str, Any]:
-        return {"month": month, "period": self.period}
+    def context(self, month: str) -> dict[str, Any]:
+        cells = matrix(preemption_records(self.access), span_of(self.period))
+        measure, choices = choose(
+            self.request,
+            "measure",
+            {
+                "requeued": _("re-queued GPU-hours"),
+                "waiting": _("waiting GPU-hours"),
+                "count": _("count"),
+                "money": _("money"),
+            },
+        )
+        return {
+            "month": month,
+            "period": self.period,
+            "choices": choices,
+            "heat": self._heat(cells, measure) if cells else None,
+        }
+
+    def _heat(self, cells: list[MatrixCell], measure: str) -> HeatMap:
+        """Who took from whom. A tenant finds itself and, under their aliases, those it has to do with."""
+        names = Names(self.access, at=self.period.starts_at)
+        currency = ledger_of(self.request).currency
+        field, show, caption = {
+            "requeued": ("requeued_gpu_us", gpu_hours_cell, _("Re-queued (lost + recompute), in GPU-hours")),
+            "waiting": ("waiting_gpu_us", gpu_hours_cell, _("Waiting until it ran again, in GPU-hours")),
+            "count": ("preemptions", count_cell, _("Number of preemptions")),
+            "money": (
+                "amount_micro",
+                lambda value: money_cell(value, currency),
+                _("Price of re-queued GPU time, in %(currency)s") % {"currency": currency},
+            ),
+        }[measure]
+        return heat_map(
+            [
+                (
+                    in_words(names.shown(cell.preemptor_id)),
+                    in_words(names.shown(cell.victim_id)),
+                    getattr(cell, field),
+                )
+                for cell in cells
+            ],
+            show,
+            label=_("Preemptors and victims"),
+            caption=caption,
+            corner=_("Preemptor ↓  Victim →"),
+            css="of-preemption",
+            link=self._to_records if self.access.sees_all_tenants else None,
+            nameless=_("unknown or the platform"),
+        )
+
+    def _to_records(self, preemptor: str, victim: str) -> str:
+        return preemptions_url(self.period.month, preemptor=preemptor, victim=victim) + "#table-preemptions"
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,9 @@ RULES: dict[str, Rule] = {
     "billing:months": Rule(WITH_A_ROLE),
     "billing:month": Rule(WITH_A_ROLE, lambda books: {"month": MONTH}),
     "billing:month-file": Rule(WITH_A_ROLE, lambda books: {"month": MONTH, "name": "focus-1.2"}),
+    "billing:month-closing": Rule(RUNNERS, lambda books: {"month": MONTH}),
+    "billing:month-platform": Rule(RUNNERS, lambda books: {"month": MONTH}),
+    "billing:month-lending": Rule(WITH_A_ROLE, lambda books: {"month": MONTH}),
     "billing:month-preemptions": Rule(WITH_A_ROLE, lambda books: {"month": MONTH}),
     "billing:statement": Rule((*RUNNERS, *ACME), _statement()),
     "billing:statement-file": Rule((*RUNNERS, *ACME), _statement(name="bill")),
@@ -222,6 +225,10 @@ def test_a_tenant_that_has_nothing_to_do_with_others_finds_no_trace_of_them(
     paths = [
         "/months/",
         f"/months/{MONTH}/preemptions/",
+        f"/months/{MONTH}/preemptions/?csv=preemptions",
+        f"/months/{MONTH}/lending/",
+        f"/months/{MONTH}/lending/?csv=pairs",
+        f"/months/{MONTH}/lending/?csv=idle",
         f"/months/{MONTH}/statements/delta/",
         *[f"/months/{MONTH}/statements/delta/{name}.csv" for name in FORMATS],
         *[f"/months/{MONTH}/{name}.csv" for name in MONTH_FORMATS],
@@ -242,10 +249,13 @@ def test_the_victim_sees_who_took_its_gpus_by_alias_only(books: Books, people: d
     paths = [
         f"/preemptions/{books.record.pk}/",
         f"/months/{MONTH}/preemptions/",
+        f"/months/{MONTH}/preemptions/?csv=preemptions",
+        f"/months/{MONTH}/lending/",
+        f"/months/{MONTH}/lending/?csv=pairs",
         f"/months/{MONTH}/statements/gamma/",
     ]
     for path in paths:
-        body = client.get(path).content.decode()
+        body = client.get(path).getvalue().decode()
         assert "Alpha customer" in body
         assert [secret for secret in ("acme", "Acme", "wl-4", "report-1") if secret in body] == [], path
 

@@ -1,0 +1,101 @@
+"""Reads of who lent to whom, and of reservations that lay idle, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Sum
+
+from billing.models import Allocation, MonthLine
+from billing.selectors.names import Names
+from billing.selectors.pages_preemptions import in_words, span_of
+from billing.selectors.reservations import lending
+from ledger.access import Access
+from ledger.core.figures import percentages
+from ledger.models import Period
+from ledger.querysets import visible_to
+
+RESERVED = ("reserved_used", "lent", "reserved_idle", "undelivered", "oversold")
+
+
+@dataclass(frozen=True)
+class LentPair:
+    """What one lender's idle reservation ran of one borrower, by pool; amounts None where a price is missing."""
+
+    pool: str
+    lender: str
+    borrower: str
+    gpu_us: int
+    paid_micro: int | None
+    credit_micro: int | None
+
+
+def lent_pairs_of(period: Period, names: Names, access: Access) -> list[LentPair]:
+    """Largest first; a tenant sees the pairs it is part of, others by their alias. A handful of queries."""
+    tenant_ids = None if access.sees_all_tenants else access.tenant_ids
+    pairs = [
+        LentPair(
+            row.pool,
+            in_words(names.shown(row.lender_id)),
+            in_words(names.shown(row.borrower_id)),
+            row.gpu_us,
+            row.amount_micro,
+            row.credit_micro,
+        )
+        for row in lending(span_of(period), tenant_ids=tenant_ids)
+    ]
+    return sorted(pairs, key=lambda pair: (-pair.gpu_us, pair.pool, pair.lender, pair.borrower))
+
+
+@dataclass(frozen=True)
+class IdleReservation:
+    """A tenant's reservation in one pool over the month: `gpu_us` by RESERVED adds up to what it reserved.
+
+    idle_percent: of the reservation. amount_micro: what the idle part was charged; None where a price is missing.
+    """
+
+    tenant: str
+    pool: str
+    gpu_us: Mapping[str, int]
+    idle_percent: str
+    amount_micro: int | None
+
+    @property
+    def reserved_gpu_us(self) -> int:
+        return sum(self.gpu_us.values())
+
+
+def idle_reservations(period: Period, access: Access) -> list[IdleReservation]:
+    """Most idle first; those without any reservation are left out. Two queries."""
+    rows: Iterable[Mapping[str, Any]] = (
+        visible_to(Allocation.objects.all(), access)
+        .filter(starts_at__gte=period.starts_at, starts_at__lt=period.ends_at, account__tenant__isnull=False)
+        .values("account__tenant__holder__slug", "pool__slug")
+        .annotate(**{name: Sum(f"{name}_gpu_us") for name in RESERVED})
+        .order_by()
+    )
+    charged = _charged(period, access)
+    found = []
+    for row in rows:
+        gpu_us = {name: int(row[name]) for name in RESERVED}
+        if sum(gpu_us.values()):
+            key = (row["account__tenant__holder__slug"], row["pool__slug"])
+            idle = percentages([gpu_us["reserved_idle"], sum(gpu_us.values()) - gpu_us["reserved_idle"]])[0]
+            found.append(IdleReservation(*key, gpu_us, idle, charged.get(key, 0)))
+    return sorted(found, key=lambda one: (-one.gpu_us["reserved_idle"], one.tenant, one.pool))
+
+
+def _charged(period: Period, access: Access) -> dict[tuple[str, str], int | None]:
+    rows = (
+        visible_to(MonthLine.objects.filter(period=period, category="reserved_idle"), access)
+        .filter(account__tenant__isnull=False)
+        .order_by()
+        .values_list("account__tenant__holder__slug", "pool", "amount_micro")
+    )
+    sums: dict[tuple[str, str], int | None] = {}
+    for tenant, pool, amount in rows:
+        before = sums.get((tenant, pool), 0)
+        sums[tenant, pool] = None if amount is None or before is None else before + amount
+    return sums

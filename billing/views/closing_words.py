@@ -1,0 +1,132 @@
+"""The closing checklist in the reader's language, where each item is mended, and what a refusal means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.urls import reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from billing.core.checklist import Item
+
+Text = str | Promise
+
+# Item -> what holds when it is clean, and what to do when it is not.
+ITEMS: dict[str, tuple[Text, Text]] = {
+    "order": (
+        _("Every earlier month is closed"),
+        _("Months close strictly in order: close the earlier one first."),
+    ),
+    "computed": (
+        _("Computed up to the end of the month"),
+        _("The ledger computes by itself every minute; opening the review computes at once."),
+    ),
+    "batches": (_("No batch waits to be booked"), _("Wait for the worker, or see whether it runs.")),
+    "quarantine": (
+        _("No event of the month is in quarantine"),
+        _("Correct the cause (often a missing pool or service), then retry."),
+    ),
+    "attribution": (
+        _("All occupancy belongs to somebody"),
+        _("Map the identity to a tenant; its GPU time moves from suspense to that bill."),
+    ),
+    "exceptions": (
+        _("No exception that blocks"),
+        _("Each exception on this page says what to do about it."),
+    ),
+    "prices": (_("Every price is present"), _("Add the price to the rate card; the amounts follow.")),
+    "conservation": (
+        _("Conservation is proved"),
+        _("This is a defect of the ledger, not of the data: do not close over it; tell who runs it."),
+    ),
+    "complete": (
+        _("Every source is complete past the end of the month"),
+        _("Wait for the source, or sign it off if nothing more will come."),
+    ),
+    "silence": (
+        _("No source is silent"),
+        _("A silent source never ends or shortens anything: ask whether it still runs, or sign it off."),
+    ),
+    "approvals": (
+        _("Approved drafts are what was approved"),
+        _("A draft changed after it was approved: look at it and approve it again."),
+    ),
+    "reconciliation": (
+        _("Every reconciliation difference is explained"),
+        _("Give the cause of each difference, or correct the facts it comes from."),
+    ),
+}
+
+STEPS: dict[str, Text] = {
+    "compute": _("Compute the month and what late facts change"),
+    "check": _("Go through the checklist"),
+    "issue": _("Issue the statements and chain their hashes"),
+    "announce": _("Tell the contacts and open the next month"),
+}
+
+# Code of a refusal -> what happened and what to do.
+REFUSALS: dict[str, Text] = {
+    "closed": _(
+        "Nothing was changed: the month is closed. What comes late is an adjustment in the next open month."
+    ),
+    "not_over": _("Nothing was changed: the month is not over yet. Open the review after its last instant."),
+    "out_of_order": _(
+        "Nothing was changed: an earlier month comes first. Open its review, and close it, before this one."
+    ),
+    "not_in_review": _(
+        "Nothing was closed: the month has to be in review first. Open the review, look at the drafts, then close."
+    ),
+    "cannot_be_waived": _(
+        "Nothing was asked for: something blocks that no reason can override. Mend it first; it is marked in "
+        "the checklist."
+    ),
+    "no_reason": _("Nothing was asked for: an override needs a reason. It stays on record."),
+    "changed": _(
+        "Nothing was approved: a draft has changed since you looked. Look at the drafts again, then approve them."
+    ),
+    "issued": _("Nothing was approved: the statements are issued already."),
+    "decided": _("Nothing was changed: somebody has decided this already."),
+    "same_person": _("Nothing was approved: a second person has to agree. Whoever asked can only withdraw."),
+}
+
+
+@dataclass(frozen=True)
+class ShownItem:
+    """An item of the checklist, with the place where it is mended."""
+
+    item: Item
+    title: Text
+    remedy: Text
+    url: str
+
+
+def shown_items(items: list[Item], month: str) -> list[ShownItem]:
+    """An item that has no words here yet keeps its own title."""
+    places = _places(month)
+    return [
+        ShownItem(item, *ITEMS.get(item.code, (item.title, "")), places.get(item.code, "")) for item in items
+    ]
+
+
+def _places(month: str) -> dict[str, str]:
+    ingest, here = reverse("ingest:overview"), reverse("billing:month", args=[month])
+    return {
+        "order": reverse("billing:months"),
+        "computed": ingest,
+        "batches": f"{ingest}#batches",
+        "quarantine": f"{ingest}#quarantine",
+        "attribution": f"{ingest}#identities",
+        "exceptions": f"{here}#exceptions",
+        "prices": f"{here}#exceptions",
+        "conservation": f"{here}#proofs",
+        "complete": f"{ingest}#sources",
+        "silence": f"{ingest}#sources",
+        "approvals": f"{here}#tenants",
+        "reconciliation": reverse("billing:month-platform", args=[month]) + "#reconciliation",
+    }
+
+
+def refusal(code: str, text: str) -> str:
+    """What happened and what to do; the service's own sentence where there are no words for the code."""
+    return str(REFUSALS[code]) if code in REFUSALS else text

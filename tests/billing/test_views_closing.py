@@ -1,0 +1,156 @@
+"""Closing a month through its page: each step as a button, a second person, and progress that is polled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from billing.models import Approval, CloseRun, Decision, Statement, StatementApproval
+from billing.services import closing, periods
+from billing.services.closing import run_close
+from billing.tasks import close_month, recompute_open_months
+from billing.views.closing_words import ITEMS, REFUSALS, STEPS
+from ledger.models import AuditEntry, FactFinding, Membership, Period, PeriodState, Pool, Role, User
+from tests.billing.closed_months import NOVEMBER_5, closable_ledger
+from tests.billing.level_facts import MONTH, hour
+from tests.billing.page_books import client_of
+
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+MONTH_PAGE, CLOSING = f"/months/{MONTH}/", f"/months/{MONTH}/closing/"
+
+
+@pytest.fixture(autouse=True)
+def fifth_of_november(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The services' own clock, and no broker to hand work to."""
+
+    class Clock:
+        @staticmethod
+        def now() -> object:
+            return NOVEMBER_5
+
+    for module in (closing, periods):
+        monkeypatch.setattr(module, "timezone", Clock)
+    for task in (close_month, recompute_open_months):
+        monkeypatch.setattr(task, "delay", lambda *args: None)
+
+
+@pytest.fixture
+def pool() -> Pool:
+    found = closable_ledger()
+    periods.ensure_period(closing.Month.parse(MONTH))
+    return found
+
+
+def person(name: str, role: Role) -> Client:
+    user, _ = User.objects.get_or_create(username=name)
+    Membership.objects.get_or_create(user=user, role=role)
+    return client_of(user)
+
+
+def take(client: Client, step: str, **fields: str) -> str:
+    """Press a step's button; what the page says to it."""
+    response = client.post(CLOSING, {"step": step, **fields}, follow=True)
+    assert response.status_code == 200
+    return " ".join(str(message) for message in response.context["messages"])
+
+
+def seen(client: Client) -> Any:
+    return client.get(CLOSING).context["closing"]
+
+
+def test_a_month_is_reviewed_approved_and_closed_by_its_buttons(pool: Pool) -> None:
+    anna = person("anna", Role.FINANCE)
+    assert "has to be in review first" in take(anna, "close")
+    assert "in review" in take(anna, "review")
+    assert (seen(anna).drafts, seen(anna).approved, seen(anna).blocked) == (3, 0, [])
+    assert take(anna, "approve", digest=seen(anna).digest) == "3 drafts are approved as they are now."
+    assert (seen(anna).approved, StatementApproval.objects.count()) == (3, 3)
+    assert "The close has begun" in take(anna, "close")
+    run = CloseRun.objects.get()
+
+    waiting = anna.get(CLOSING, headers={"HX-Request": "true", "HX-Target": "close-progress"})
+    assert "waiting for a worker" in waiting.content.decode()
+    assert 'hx-trigger="every 1s"' in waiting.content.decode()
+    assert "HX-Refresh" not in waiting.headers
+    closing._note_start(run.pk, "compute")
+    closing._do_step(run.pk, "compute", NOVEMBER_5)
+    half = anna.get(CLOSING, headers={"HX-Request": "true", "HX-Target": "close-progress"})
+    assert "Closing: 1 of 4 steps done" in half.content.decode()
+    assert 'max="4" value="1"' in half.content.decode()
+
+    run_close(run.pk, now=NOVEMBER_5)
+    ended = anna.get(CLOSING, headers={"HX-Request": "true", "HX-Target": "close-progress"})
+    assert ended.headers["HX-Refresh"] == "true"
+    page = anna.get(CLOSING).content.decode()
+    assert "Closed at" in page
+    assert CloseRun.objects.get().chain_head in page
+    assert '<button name="step"' not in page
+    assert "the month is closed" in take(anna, "review")
+    assert Period.objects.get(pk=MONTH).state == PeriodState.CLOSED
+
+
+def test_drafts_that_changed_are_not_approved_unseen(pool: Pool) -> None:
+    anna = person("anna", Role.FINANCE)
+    take(anna, "review")
+    digest = seen(anna).digest
+    Statement.objects.filter(tenant__holder__slug="acme").update(sha256="f" * 64)
+    assert "a draft has changed since you looked" in take(anna, "approve", digest=digest)
+    assert StatementApproval.objects.count() == 0
+
+
+def test_what_blocks_is_overridden_by_two_people_only(pool: Pool) -> None:
+    anna, bo = person("anna", Role.FINANCE), person("bo", Role.FINANCE)
+    take(anna, "review")
+    FactFinding.objects.create(code="level_conflict", occurred_at=hour(1), pool=pool, blocks_close=True)
+    (shown,) = [one for one in anna.get(CLOSING).context["items"] if one.item.evidence]
+    assert (shown.item.code, shown.url) == ("exceptions", f"/months/{MONTH}/#exceptions")
+    assert "needs a reason" in take(anna, "override", reason=" ")
+    assert "second person" in take(anna, "override", reason="agreed with acme")
+    approval = str(Approval.objects.get().pk)
+    assert "Whoever asked can only withdraw" in take(anna, "decide", approval=approval, decision="approved")
+    body = bo.get(CLOSING).content.decode()
+    assert "anna asked at" in body
+    assert "agreed with acme" in body
+    assert "does not block any more" in take(bo, "decide", approval=approval, decision="approved")
+    assert seen(bo).blocked == []
+    assert "somebody has decided this already" in take(bo, "decide", approval=approval, decision="rejected")
+    take(anna, "close")
+    assert run_close(CloseRun.objects.get().pk, now=NOVEMBER_5).state == "done"
+
+
+def test_whoever_asked_may_withdraw(pool: Pool) -> None:
+    anna = person("anna", Role.FINANCE)
+    take(anna, "review")
+    FactFinding.objects.create(code="level_conflict", occurred_at=hour(1), pool=pool, blocks_close=True)
+    take(anna, "override", reason="x")
+    assert "still blocks" in take(
+        anna, "decide", approval=str(Approval.objects.get().pk), decision="rejected"
+    )
+    assert Approval.objects.get().decision == Decision.REJECTED
+
+
+def test_only_finance_takes_steps_and_only_for_what_exists(pool: Pool) -> None:
+    anna = person("anna", Role.FINANCE)
+    take(anna, "review")
+    entries = AuditEntry.objects.count()
+    for name, role in (("pia", Role.PLATFORM), ("aud", Role.AUDITOR)):
+        client = person(name, role)
+        assert client.get(CLOSING).status_code == 200
+        assert '<button name="step"' not in client.get(CLOSING).content.decode()
+        assert client.post(CLOSING, {"step": "close"}).status_code == 404
+    for fields in ({}, {"step": "x"}, {"step": "decide"}, {"step": "decide", "approval": "1" * 32}):
+        assert anna.post(CLOSING, fields).status_code == 404
+    assert anna.post("/months/2031-01/closing/", {"step": "close"}).status_code == 404
+    assert (CloseRun.objects.count(), AuditEntry.objects.count()) == (0, entries)
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(User.objects.get(username="anna"))
+    assert strict.post(CLOSING, {"step": "close"}).status_code == 403
+
+
+def test_everything_the_services_may_say_has_words(pool: Pool) -> None:
+    anna = person("anna", Role.FINANCE)
+    assert {item.code for item in seen(anna).items} <= set(ITEMS)
+    assert set(closing.STEPS) == set(STEPS)
+    assert {"closed", "not_over", "out_of_order", "not_in_review", "cannot_be_waived"} <= set(REFUSALS)
