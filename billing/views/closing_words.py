@@ -123,7 +123,7 @@ def _places(month: str) -> dict[str, str]:
         "complete": f"{ingest}#sources",
         "silence": f"{ingest}#sources",
         "approvals": f"{here}#tenants",
-        "reconciliation": reverse("billing:month-platform", args=[month]) + "#reconciliation",
+        "reconciliation": f"{here}#reconciliation",
     }
 
 
