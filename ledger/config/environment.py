@@ -39,6 +39,14 @@ def env_list(name: str, default: list[str]) -> list[str]:
     return [item for item in items if item] or default
 
 
+def env_pairs(name: str) -> dict[str, str]:
+    """`a=b, c=d`"""
+    pairs = [item.partition("=") for item in env_list(name, [])]
+    if any(not key or not value for key, _, value in pairs):
+        raise ImproperlyConfigured(f"{name} must be pairs such as group=role, separated by commas.")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
 def stored_secret(path: Path) -> str:
     """Return the random text kept in `path`, made on first use and readable by its owner only."""
     path.parent.mkdir(parents=True, exist_ok=True)

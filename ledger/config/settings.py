@@ -11,6 +11,7 @@ from ledger.config.environment import (
     env_flag,
     env_integer,
     env_list,
+    env_pairs,
     env_text,
     stored_secret,
 )
@@ -41,7 +42,8 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = SERVES_HTTPS
 SECURE_REDIRECT_EXEMPT = [r"^healthz/$"]
 SECURE_HSTS_SECONDS = env_integer("LEDGER_HSTS_SECONDS", 0) if SERVES_HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE_HSTS_SECONDS > 0
-if env_flag("LEDGER_BEHIND_PROXY", False):
+IS_BEHIND_PROXY = env_flag("LEDGER_BEHIND_PROXY", False)
+if IS_BEHIND_PROXY:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_COOKIE_HTTPONLY = True
@@ -109,9 +111,36 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+# Wrong passwords for one name from one place before it has to wait.
+SIGN_IN_FAILURES = env_integer("LEDGER_SIGN_IN_FAILURES", 5)
+SIGN_IN_LOCK_MINUTES = env_integer("LEDGER_SIGN_IN_LOCK_MINUTES", 15)
+API_REQUESTS_PER_MINUTE = env_integer("LEDGER_API_REQUESTS_PER_MINUTE", 6000)
 LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login/"
+
+# --- OpenID Connect (off without a client id) ---------------------------------------------------------
+
+OIDC_RP_CLIENT_ID = env_text("LEDGER_OIDC_CLIENT_ID")
+OIDC_RP_CLIENT_SECRET = env_text("LEDGER_OIDC_CLIENT_SECRET")
+OIDC_OP_AUTHORIZATION_ENDPOINT = env_text("LEDGER_OIDC_AUTHORIZATION_URL")
+OIDC_OP_TOKEN_ENDPOINT = env_text("LEDGER_OIDC_TOKEN_URL")
+OIDC_OP_USER_ENDPOINT = env_text("LEDGER_OIDC_USERINFO_URL")
+OIDC_OP_JWKS_ENDPOINT = env_text("LEDGER_OIDC_JWKS_URL")
+if OIDC_RP_CLIENT_ID and not all(
+    (OIDC_OP_AUTHORIZATION_ENDPOINT, OIDC_OP_TOKEN_ENDPOINT, OIDC_OP_USER_ENDPOINT, OIDC_OP_JWKS_ENDPOINT)
+):
+    raise ImproperlyConfigured("LEDGER_OIDC_CLIENT_ID needs the four LEDGER_OIDC_..._URL beside it.")
+OIDC_RP_SIGN_ALGO = env_text("LEDGER_OIDC_SIGN_ALGORITHM", "RS256")
+OIDC_RP_SCOPES = env_text("LEDGER_OIDC_SCOPES", "openid email profile")
+OIDC_USERNAME_CLAIM = env_text("LEDGER_OIDC_USERNAME_CLAIM", "sub")
+OIDC_GROUPS_CLAIM = env_text("LEDGER_OIDC_GROUPS_CLAIM", "groups")
+OIDC_ROLES = env_pairs("LEDGER_OIDC_ROLES")
+OIDC_USE_PKCE = True
+OIDC_TIMEOUT = 10
+OIDC_AUTHENTICATION_CALLBACK_URL = "ledger:openid-callback"
+LOGIN_REDIRECT_URL_FAILURE = "/login/?refused=1"
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend", "ledger.oidc.OpenIdBackend"]
 
 # --- Database ---------------------------------------------------------------------------------------
 
@@ -216,6 +245,7 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_THROTTLE_CLASSES": ["ledger.api.throttling.PrincipalThrottle"],
     "DEFAULT_RENDERER_CLASSES": [
         "rest_framework.renderers.JSONRenderer",
         "ledger.api.renderers.CsvRenderer",

@@ -34,6 +34,7 @@ from ledger.models.masters import Holder, Identity, IdentityMapping, Ledger, Mod
 from ledger.models.pruning import PrunedDay, PrunedRows
 from ledger.models.quotas import QuotaStanding
 from ledger.models.reconciliation import SourceTotal
+from ledger.models.sign_ins import FailedSignIn
 from ledger.models.silence import SilenceWaiver
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "Event",
     "EventType",
     "FactFinding",
+    "FailedSignIn",
     "Holder",
     "HolderKind",
     "Identity",

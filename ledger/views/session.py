@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import check_for_language
 from django.views import View
 
 from ledger.models import User
+from ledger.services.sign_ins import forget_failures, note_failure, seconds_to_wait
 from ledger.views.page import THEME_COOKIE, THEMES, ZONE_COOKIE, ZONES
 
 A_YEAR_S = 365 * 24 * 3600
@@ -21,12 +24,40 @@ class SignIn(LoginView):
     template_name = "ledger/login.html"
     redirect_authenticated_user = True
 
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        name, address = request.POST.get("username", ""), client_address(request)
+        if wait_s := seconds_to_wait(name, address, timezone.now()):
+            return self._locked(wait_s)
+        return super().post(request, *args, **kwargs)
+
+    def _locked(self, wait_s: int) -> HttpResponse:
+        """The same for a right and a wrong password, and for a name that nobody has."""
+        context = self.get_context_data(form=AuthenticationForm(self.request), wait_minutes=-(-wait_s // 60))
+        return self.render_to_response(context, status=429, headers={"Retry-After": str(wait_s)})
+
+    def get_context_data(self, **context: Any) -> dict[str, Any]:
+        return super().get_context_data(
+            has_openid=bool(settings.OIDC_RP_CLIENT_ID), was_refused="refused" in self.request.GET, **context
+        )
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        if form.data.get("username"):
+            note_failure(form.data["username"], client_address(self.request), timezone.now())
+        return super().form_invalid(form)
+
     def form_valid(self, form: Any) -> HttpResponse:
         response = super().form_valid(form)
+        forget_failures(form.cleaned_data["username"], client_address(self.request))
         user = self.request.user
         if isinstance(user, User) and user.language:
             _remember(response, settings.LANGUAGE_COOKIE_NAME, user.language)
         return response
+
+
+def client_address(request: HttpRequest) -> str:
+    """Where a request comes from. What a proxy in front of us saw stands last; what stands before it anybody can write."""
+    forwarded = request.headers.get("X-Forwarded-For", "") if settings.IS_BEHIND_PROXY else ""
+    return (forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", ""))[:45]
 
 
 class SignOut(LogoutView):
