@@ -6,22 +6,34 @@ that the provider never reassigns and the person cannot edit (`sub` by default),
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import SuspiciousOperation
 from django.db import transaction
 from django.db.models import QuerySet
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
+from requests import RequestException
 
 from ledger.models import Membership, Role, Tenant, User
 from ledger.models.access import TENANT_ROLES
+
+logger = logging.getLogger(__name__)
 
 
 class OpenIdBackend(OIDCAuthenticationBackend):  # type: ignore[misc]
     """Finds or makes the user of a verified token, and brings its roles up to date where groups give them."""
 
     def authenticate(self, request: Any, **kwargs: Any) -> Any:
-        return super().authenticate(request, **kwargs) if settings.OIDC_RP_CLIENT_ID else None
+        if not settings.OIDC_RP_CLIENT_ID:
+            return None
+        try:
+            return super().authenticate(request, **kwargs)
+        except (RequestException, SuspiciousOperation, ValueError) as error:
+            # The provider is away, or refused, or said what does not fit: nobody is let in, and no page breaks.
+            logger.warning("OpenID Connect refused: %s", type(error).__name__)
+            return None
 
     def verify_claims(self, claims: dict[str, Any]) -> bool:
         return bool(_name(claims))

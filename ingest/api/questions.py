@@ -7,6 +7,8 @@ from typing import Any
 
 from django.http import Http404
 from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 
@@ -22,6 +24,7 @@ from ledger.models import Ledger, Pool, Source, Tenant
 MAX_ID = 2**63 - 1
 
 
+@extend_schema_field(OpenApiTypes.DATETIME)
 class InstantField(serializers.Field[Any, Any, Any, Any]):
     """RFC 3339 with an offset; the ledger guesses no zone."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import SuspiciousOperation
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
@@ -28,7 +29,10 @@ class OpenIdCallback(OIDCAuthenticationCallbackView):  # type: ignore[misc]
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         _must_be_configured()
-        response: HttpResponseBase = super().dispatch(request, *args, **kwargs)
+        try:
+            response: HttpResponseBase = super().dispatch(request, *args, **kwargs)
+        except SuspiciousOperation:  # a state that this browser was not given
+            response = self.login_failure()
         return response
 
 

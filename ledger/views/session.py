@@ -55,7 +55,7 @@ class SignIn(LoginView):
 
 
 def client_address(request: HttpRequest) -> str:
-    """Where a request comes from. What a proxy in front of us saw stands last; what stands before it anybody can write."""
+    """Where a request comes from. What our proxy saw stands last; what stands before it anybody can write."""
     forwarded = request.headers.get("X-Forwarded-For", "") if settings.IS_BEHIND_PROXY else ""
     return (forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", ""))[:45]
 

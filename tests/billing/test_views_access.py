@@ -84,7 +84,16 @@ RULES: dict[str, Rule] = {
     "api-docs": Rule(EVERYBODY),
 }
 # Before anybody has signed in, or without anything of the ledger in the answer.
-OPEN_TO_ALL = {"healthz", "ledger:login", "ledger:logout", "ledger:preferences", "set_language", "schema"}
+OPEN_TO_ALL = {
+    "healthz",
+    "ledger:openid-start",
+    "ledger:openid-callback",
+    "ledger:login",
+    "ledger:logout",
+    "ledger:preferences",
+    "set_language",
+    "schema",
+}
 # Whole branches with a rule of their own: Django's admin wants staff, the API answers in status codes.
 ADMIN, API = "admin/", "api/v1/"
 

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("ledger", "0006_source_totals"),
+        ("ledger", "0008_pruning"),
     ]
 
     operations = [
