@@ -11,12 +11,13 @@ from billing.services.alert_delivery import deliver, due_deliveries
 from billing.services.alerts import evaluate_alerts
 from billing.services.closing import run_close, unfinished_closes
 from billing.services.months import MonthClosed, compute_month, is_up_to_date, months_to_compute
-from billing.services.reconciliation import reconcile_months
+from billing.services.reconciliation import look_for_duplicates, reconcile_months
 from ledger.core.periods import Month
 from ledger.locks import Lock, try_acquire
 
 BEAT_SCHEDULE = {
     "billing-recompute-open-months": {"task": "billing.recompute_open_months", "schedule": 60.0},
+    "billing-look-for-duplicates": {"task": "billing.look_for_duplicates", "schedule": 6 * 3600.0},
     "billing-reconcile": {"task": "billing.reconcile_open_months", "schedule": 1800.0},
     "billing-go-on-closing": {"task": "billing.go_on_closing", "schedule": 60.0},
     "billing-evaluate-alerts": {"task": "billing.evaluate_alerts", "schedule": 60.0},
@@ -45,6 +46,12 @@ def recompute_open_months() -> None:
     for month in months_to_compute(now):
         if str(month) in credited or not is_up_to_date(month, now):
             compute_one_month(str(month))
+
+
+@shared_task(name="billing.look_for_duplicates")
+def find_duplicates() -> None:
+    """Flag requests that were probably delivered twice."""
+    look_for_duplicates(timezone.now())
 
 
 @shared_task(name="billing.reconcile_open_months")

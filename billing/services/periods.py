@@ -13,6 +13,7 @@ from ledger.core.periods import Month, to_datetime
 from ledger.locks import Lock
 from ledger.models import Period, PeriodState
 from ledger.services.audit import Actor, record
+from ledger.services.duplicates import flag_suspected_duplicates
 from ledger.services.masters import ensure_books
 
 
@@ -66,6 +67,7 @@ def _open_review(month: Month, by: Actor, now: datetime) -> Period:
         return period
     _refuse_review(period, now)
     Period.objects.filter(pk=period.pk).update(state=PeriodState.REVIEW)
+    flag_suspected_duplicates(period.starts_at, period.ends_at)
     compute_month(month, horizon=period.ends_at)
     record(by, "open_review", "period", month, before={"state": "open"}, after={"state": "review"})
     period.refresh_from_db()

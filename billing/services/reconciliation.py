@@ -10,6 +10,7 @@ from billing.models import ReconciliationLine
 from billing.selectors.reconciliation import compared
 from ledger.locks import Lock, acquire
 from ledger.models import Period, PeriodState
+from ledger.services.duplicates import flag_suspected_duplicates
 
 
 @transaction.atomic
@@ -41,6 +42,12 @@ def reconcile(period: Period, now: datetime) -> int:
     ReconciliationLine.objects.filter(period=period).delete()
     ReconciliationLine.objects.bulk_create(lines)
     return len(lines)
+
+
+def look_for_duplicates(now: datetime) -> None:
+    """Flag requests that were probably delivered twice, in every month that is not closed."""
+    for period in Period.objects.exclude(state=PeriodState.CLOSED).filter(starts_at__lte=now):
+        flag_suspected_duplicates(period.starts_at, period.ends_at)
 
 
 def reconcile_months(now: datetime) -> None:

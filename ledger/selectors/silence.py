@@ -13,6 +13,7 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from ledger.core.periods import to_datetime, to_ms
 from ledger.core.silence import heard_until_ms, is_silent
 from ledger.models import SilenceWaiver, Source
+from ledger.selectors.corrections import void_facts
 from ledger.sql import OPEN_HOLDERS
 
 
@@ -91,7 +92,7 @@ def open_holders(source_ids: Iterable[int], now: datetime) -> dict[int, list[Ope
     if not ids:
         return found
     with connection.cursor() as cursor:
-        cursor.execute(OPEN_HOLDERS, {"sources": ids, "now": now})
+        cursor.execute(OPEN_HOLDERS, {"sources": ids, "now": now, "void": void_facts().events})
         for source_id, *columns in cursor.fetchall():
             found[source_id].append(OpenHolder(*columns))
     return found
