@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check format-check lint types imports migrations hosts texts format lock bench clean
+.PHONY: help install run test check format-check lint types imports migrations hosts texts audit format lock bench clean
 
 help: ## what there is
 	@grep -hE '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -34,7 +34,7 @@ test: install ## the whole test suite, on embedded services unless DATABASE_URL 
 	@echo "== Running the test suite with $(WORKERS) processes"
 	@$(VENV_PYTHON) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
-check: format-check lint types imports migrations hosts texts ## format, lint, types, import contracts, missing migrations, foreign hosts, translations
+check: format-check lint types imports migrations hosts texts audit ## format, lint, types, import contracts, missing migrations, foreign hosts, translations, known holes
 
 format-check: install
 	@echo "== Format"; $(VENV_PYTHON) -m ruff format --check --quiet .
@@ -56,6 +56,9 @@ hosts: install
 
 texts: install
 	@echo "== Translations are complete"; $(VENV_PYTHON) manage.py update_catalogue --check
+
+audit: install
+	@echo "== Known holes in dependencies"; $(VENV_PYTHON) tests/dependency_audit.py
 
 format: install ## rewrite the sources as `make check` wants them
 	@$(VENV_PYTHON) -m ruff check --quiet --fix . ; $(VENV_PYTHON) -m ruff format .
