@@ -9,7 +9,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework.request import Request
 
-from billing.api.downloads import AnyAccept
+from billing.api.downloads import AnyAccept, file_schema, is_for_spreadsheets
 from billing.exports.journal import journal
 from ledger.api.views import LedgerView
 from ledger.models import Period
@@ -27,17 +27,17 @@ class _JournalView(LedgerView):
         period = Period.objects.filter(month=month.replace("\x00", "")).first()
         if period is None:
             raise Http404
-        response = StreamingHttpResponse(journal(period, self.form), content_type=self.content_type)
+        pieces = journal(period, self.form, excel=is_for_spreadsheets(request))
+        response = StreamingHttpResponse(pieces, content_type=self.content_type)
         response["Content-Disposition"] = f'attachment; filename="journal-{period.month}.{self.form}"'
         return response
 
 
-@extend_schema_view(
-    get=extend_schema(operation_id="periods_journal_csv", responses={(200, "text/csv"): OpenApiTypes.BINARY})
-)
+@file_schema("periods_journal_csv")
 class JournalCsvView(_JournalView):
     """`journal.csv`: one row per transfer."""
 
+    parameters = frozenset({"excel"})
     form, content_type = "csv", "text/csv; charset=utf-8"
 
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from billing.core.focus_columns import FOCUS_1_2
 from billing.core.rating_lines import GPU_US, TOKENS
@@ -112,6 +113,7 @@ def detail_id(invoice: Invoice, position: int) -> str:
     return f"{invoice.number}/{position}"
 
 
+@lru_cache(maxsize=4096)
 def instant(ms: int) -> str:
     """UTC, whole seconds: what FOCUS calls Date/Time."""
     whole = datetime.fromtimestamp(ms // MS_PER_SECOND, UTC)

@@ -31,14 +31,36 @@ def cost_and_usage(
 
     statements: read through `with_heading`.
     """
-    columns = COST_AND_USAGE[version]
     months: dict[str, Span] = {}
     for statement in statements:
-        for row in _of_statement(statement, names, version, months):
-            yield tuple([row.get(column, "") for column in columns])
+        yield from _of_statement(statement, names, version, months)
 
 
-def _of_statement(statement: Statement, names: Names, version: str, months: dict[str, Span]) -> Iterator[Row]:
+_PLACES = {
+    version: {column: place for place, column in enumerate(columns)}
+    for version, columns in COST_AND_USAGE.items()
+}
+
+
+class _Same:
+    """What charges have in common, laid out once; each fills in what sets it apart."""
+
+    __slots__ = ("_places", "_row")
+
+    def __init__(self, row: Row, version: str) -> None:
+        self._places = _PLACES[version]
+        self._row = [row.get(column, "") for column in COST_AND_USAGE[version]]
+
+    def with_(self, apart: Row) -> tuple[str, ...]:
+        row = self._row.copy()
+        for column, value in apart.items():
+            row[self._places[column]] = value
+        return tuple(row)
+
+
+def _of_statement(
+    statement: Statement, names: Names, version: str, months: dict[str, Span]
+) -> Iterator[tuple[str, ...]]:
     invoice, lines = invoice_of(statement), billed_lines(statement)
     yield from _by_slot(statement, invoice, lines, names, version)
     month = Span(invoice.starts_ms, invoice.ends_ms)
@@ -48,28 +70,31 @@ def _of_statement(statement: Statement, names: Names, version: str, months: dict
             span = charge_span(line, concerned, lines)
             billed = line.billed_micro or 0
             charge = charge_columns(line, line.quantity, billed, span.start_ms, span.end_ms)
-            yield line_columns(line, invoice, version) | charge
+            yield _Same(line_columns(line, invoice, version), version).with_(charge)
 
 
 def _by_slot(
     statement: Statement, invoice: Invoice, lines: Sequence[BilledLine], names: Names, version: str
-) -> Iterator[Row]:
+) -> Iterator[tuple[str, ...]]:
     of_position = {line.position: line for line in lines if line.is_of_slots}
-    same = {position: line_columns(line, invoice, version) for position, line in of_position.items()}
+    same = {
+        position: _Same(line_columns(line, invoice, version), version)
+        for position, line in of_position.items()
+    }
     spread = {
         position: Spread(line.billed_micro or 0, line.quantity) for position, line in of_position.items()
     }
-    of_any, said = invoice_columns(invoice), _Said(names)
+    of_any, said = _Same(invoice_columns(invoice), version), _Said(names)
     for one in detail_of(statement, lines):
         if isinstance(one, Hit):
             if one.role == VICTIM:
-                yield of_any | _preempted(one)
+                yield of_any.with_(_preempted(one))
             continue
         line, billed = of_position[one.position], spread[one.position].take(one.gpu_us)
-        row = same[one.position] | charge_columns(line, one.gpu_us, billed, one.starts_ms, one.ends_ms)
+        charge = charge_columns(line, one.gpu_us, billed, one.starts_ms, one.ends_ms)
         if one.lenders:
-            row["x_Lender"] = said.all(one.lenders)
-        yield row
+            charge["x_Lender"] = said.all(one.lenders)
+        yield same[one.position].with_(charge)
 
 
 def _preempted(hit: Hit) -> Row:

@@ -61,4 +61,14 @@ HEADINGS = (
     _("resumed cluster"),
     _("resumed state"),
     _("idle elsewhere gpus"),
+    # The journal's.
+    _("transfer"),
+    _("date"),
+    _("posted in"),
+    _("concerns"),
+    _("debit"),
+    _("credit"),
+    _("reason"),
+    _("key"),
+    _("recorded at"),
 )

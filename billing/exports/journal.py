@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from datetime import date, timedelta
 from zoneinfo import ZoneInfo
 
+from django.utils.translation import gettext
+
 from billing.core.journal import COLUMNS, Entry, beancount_lines, csv_row
 from billing.selectors.accounts import accounts
-from ledger.core.csv_cells import cell
+from ledger.core.csv_stream import csv_pieces
 from ledger.models import Ledger, Period, Transfer, Unit
 
 FORMATS = ("csv", "beancount")
 _CHUNK = 2000
 
 
-def journal(period: Period, form: str) -> Iterator[bytes]:
-    """The transfers posted in a month, in order of key, unit and time; the same bytes each time for a closed month."""
-    pieces = _csv(period) if form == "csv" else _beancount(period)
-    return (piece.encode() for piece in pieces)
+def journal(period: Period, form: str, *, excel: bool = False) -> Iterator[bytes]:
+    """The transfers posted in a month, in order of key, unit and time; the same bytes each time for a closed month.
+    `excel`: CSV with a byte-order mark and headings in the reader's language."""
+    if form == "csv":
+        headings = [gettext(column.replace("_", " ")) for column in COLUMNS] if excel else None
+        return csv_pieces(COLUMNS, _csv_rows(period), headings=headings)
+    return (piece.encode() for piece in _beancount(period))
 
 
 def _entries(period: Period) -> Iterator[Entry]:
@@ -48,17 +51,10 @@ def _days(period: Period) -> tuple[date, date]:
     return period.starts_at.astimezone(zone).date(), last.date()
 
 
-def _csv(period: Period) -> Iterator[str]:
+def _csv_rows(period: Period) -> Iterator[tuple[str, ...]]:
     currency, (_, last) = Ledger.objects.get(id=1).currency, _days(period)
-    yield _csv_line(COLUMNS)
     for entry in _entries(period):
-        yield _csv_line(csv_row(entry, last, currency))
-
-
-def _csv_line(values: tuple[str, ...]) -> str:
-    buffer = io.StringIO(newline="")
-    csv.writer(buffer, lineterminator="\r\n").writerow([cell(value) for value in values])
-    return buffer.getvalue()
+        yield csv_row(entry, last, currency)
 
 
 def _beancount(period: Period) -> Iterator[str]:

@@ -1,17 +1,16 @@
-"""`?format=csv` on every list: the same rows, RFC 4180, spreadsheet formulas defused."""
+"""`?format=csv` on every list: the same rows, RFC 4180, spreadsheet formulas defused (`&excel=1`: for spreadsheets)."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext
 from rest_framework.renderers import BaseRenderer
 
-from ledger.core.csv_cells import cell
+from ledger.core.csv_stream import csv_pieces
 
 
 class CsvRenderer(BaseRenderer):
@@ -30,13 +29,17 @@ class CsvRenderer(BaseRenderer):
         rows = data.get("results", [data]) if isinstance(data, dict) else data
         if not rows:
             return b""
-        buffer = io.StringIO(newline="")
-        writer = csv.writer(buffer, lineterminator="\r\n")
         columns = list(rows[0])
-        writer.writerow(columns)
-        for row in rows:
-            writer.writerow([cell(_flat(row[column])) for column in columns])
-        return buffer.getvalue().encode()
+        headings = (
+            [gettext(column.replace("_", " ")) for column in columns] if _excel(renderer_context) else None
+        )
+        values = ([_flat(row[column]) for column in columns] for row in rows)
+        return b"".join(csv_pieces(columns, values, headings=headings))
+
+
+def _excel(context: Mapping[str, Any] | None) -> bool:
+    request = (context or {}).get("request")
+    return request is not None and request.query_params.get("excel") == "1"
 
 
 def _flat(value: Any) -> Any:

@@ -16,7 +16,7 @@ from ledger.access import Access, access_of_user
 from ledger.api.problems import Problem
 
 # Understood by every list.
-LIST_PARAMETERS = frozenset({"format", "fields", "ordering", "cursor", "page_size"})
+LIST_PARAMETERS = frozenset({"format", "excel", "fields", "ordering", "cursor", "page_size"})
 PAGE_SIZE = 100
 MAX_PAGE_SIZE = 1000
 

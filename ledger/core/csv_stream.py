@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 
-from ledger.core.csv_cells import cell
+from ledger.core.csv_cells import cells
 
 BYTE_ORDER_MARK = "﻿"
 _ROWS_A_PIECE = 500
@@ -22,7 +22,7 @@ def csv_pieces(
         buffer.write(BYTE_ORDER_MARK)
     writer.writerow(headings if headings is not None else columns)
     for number, row in enumerate(rows, start=1):
-        writer.writerow([cell(value) for value in row])
+        writer.writerow(cells(row))
         if number % _ROWS_A_PIECE == 0:
             yield _taken(buffer)
     yield _taken(buffer)
