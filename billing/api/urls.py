@@ -4,6 +4,7 @@ from django.urls import URLPattern, URLResolver, path
 
 from billing.api import (
     allocations,
+    budgets,
     demand,
     disputes,
     journals,
@@ -100,6 +101,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("quota/", quota.QuotasView.as_view(), name="api-quota"),
     path("quota/drift/", quota.QuotaDriftView.as_view(), name="api-quota-drift"),
     path("quota/remaining/", quota.QuotaRemainingView.as_view(), name="api-quota-remaining"),
+    path("budgets/", budgets.BudgetsView.as_view(), name="api-budgets"),
+    path("budgets/<uuid:budget_id>/", budgets.BudgetView.as_view(), name="api-budget"),
+    path("forecast/", budgets.ForecastView.as_view(), name="api-forecast"),
+    path("plan/", budgets.PlanView.as_view(), name="api-plan"),
     path("usage/tokens/", tokens.TokensView.as_view(), name="api-usage-tokens"),
     path("usage/residuals/", reconciliation.ResidualsView.as_view(), name="api-usage-residuals"),
     path(

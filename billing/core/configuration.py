@@ -17,6 +17,7 @@ import msgspec
 
 MICRO = 1_000_000
 SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
+MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
 RESERVED_SLUGS = frozenset({"platform", "unattributed"})
 GPU_CATEGORIES = (
     "reserved_used",
@@ -167,6 +168,16 @@ class CalibrationTable(_Table, frozen=True):
     reason: str = ""
 
 
+class BudgetTable(_Table, frozen=True):
+    """month empty: every month that has none of its own. Either amount or gpu_hours; thresholds in percent."""
+
+    tenant: str
+    month: str = ""
+    amount: str = ""
+    gpu_hours: str = ""
+    thresholds: tuple[int, ...] = (50, 80, 100)
+
+
 class SourceTable(_Table, frozen=True):
     name: str
     uri: str
@@ -215,6 +226,7 @@ class Configuration(_Table, frozen=True):
     policy: tuple[PolicyTable, ...] = ()
     contract: tuple[ContractTable, ...] = ()
     calibration: tuple[CalibrationTable, ...] = ()
+    budget: tuple[BudgetTable, ...] = ()
     source: tuple[SourceTable, ...] = ()
     alert_rule: tuple[AlertRuleTable, ...] = ()
 
@@ -272,8 +284,20 @@ def _check(configuration: Configuration) -> None:
     _check_slugs(configuration)
     _check_instants(configuration)
     _check_prices(configuration)
+    _check_budgets(configuration)
     _check_sources(configuration)
     _check_alert_rules(configuration)
+
+
+def _check_budgets(configuration: Configuration) -> None:
+    for index, budget in enumerate(configuration.budget):
+        path = f"budget[{index}]"
+        if bool(budget.amount) == bool(budget.gpu_hours):
+            raise ConfigurationError(path, "name either amount or gpu_hours")
+        if not decimal_micro(budget.amount or budget.gpu_hours, f"{path}.amount"):
+            raise ConfigurationError(path, "must be above 0")
+        if budget.month and not MONTH.fullmatch(budget.month):
+            raise ConfigurationError(f"{path}.month", f"{budget.month!r} is not a month such as 2026-10")
 
 
 def _check_ledger(ledger: LedgerTable) -> None:

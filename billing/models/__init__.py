@@ -12,6 +12,7 @@ from billing.models.alerts import (
 )
 from billing.models.allocation import Allocation, BillingFinding, LendingDay, PoolSlot, WorkloadDay
 from billing.models.annex import AnnexName, StatementAnnex
+from billing.models.budget import Budget
 from billing.models.detail import StatementDetail
 from billing.models.life import (
     Approval,
@@ -53,6 +54,7 @@ __all__ = [
     "Approval",
     "ApprovalKind",
     "BillingFinding",
+    "Budget",
     "Calibration",
     "Channel",
     "ChecklistWaiver",

@@ -24,6 +24,8 @@ from billing.models import (
     ServicePolicy,
     TokenPrice,
 )
+from billing.services.budgets import BudgetError, set_budget
+from ledger.core.units import GPU_US_PER_GPU_HOUR
 from ledger.locks import Lock, acquire
 from ledger.models import (
     Holder,
@@ -477,6 +479,26 @@ def _apply_alert_rules(application: Application, wanted: Configuration) -> None:
             _update(application, f"alert rule {table.name}", rule, **values)
 
 
+def _apply_budgets(application: Application, wanted: Configuration) -> None:
+    for index, table in enumerate(wanted.budget):
+        path = f"budget[{index}]"
+        tenant = _tenant(table.tenant, f"{path}.tenant")
+        micro = decimal_micro(table.amount or table.gpu_hours, path)
+        try:
+            _, changed = set_budget(
+                tenant,
+                table.month,
+                Actor(application.by or SYSTEM),
+                amount_micro=micro if table.amount else None,
+                gpu_us=micro * GPU_US_PER_GPU_HOUR // core.MICRO if table.gpu_hours else None,
+                thresholds=table.thresholds,
+            )
+        except BudgetError as error:
+            raise ConfigurationError(path, str(error)) from None
+        if changed:
+            application.say("+", f"budget of {table.tenant} for {table.month or 'every month'}")
+
+
 STEPS: list[Callable[[Application, Configuration], None]] = [
     _apply_ledger,
     _apply_pools,
@@ -490,6 +512,7 @@ STEPS: list[Callable[[Application, Configuration], None]] = [
     _apply_contracts,
     _apply_calibrations,
     _apply_alert_rules,
+    _apply_budgets,
 ]
 
 

@@ -1,0 +1,245 @@
+"""Month to date, forecast, and how budgets stand (domain.md section 9)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from django.db.models import F, Sum
+
+from billing.core.budgets import Spending, applies, passed
+from billing.core.forecast import DayToCome, Forecast, exhausted_ms, forecast
+from billing.models import Budget, MonthLine
+from billing.selectors.allocations import AllocationQuestion, allocations
+from billing.selectors.periods import horizon_of
+from billing.selectors.prices import price_segments
+from billing.selectors.terms import contracts_of
+from billing.selectors.tokens import tokens
+from ledger.access import Access
+from ledger.core.periods import Month, Span, to_datetime, to_ms
+from ledger.models import Ledger, Tenant
+from ledger.querysets import visible_to
+
+EARLIER_MONTHS = 2
+HELD = ["reserved_used", "on_demand", "borrowed", "excess"]
+
+
+@dataclass(frozen=True)
+class TokenQuota:
+    """A token contract's month. exhausted_at: when the quota is used up at the last week's rate, if this month."""
+
+    quota: int
+    used: int
+    exhausted_at: datetime | None
+
+
+@dataclass(frozen=True)
+class TenantForecast:
+    """A tenant's month. amount in micro units; gpu_us: GPU time held. horizon: up to when the books are computed."""
+
+    tenant: str
+    month: str
+    horizon: datetime
+    amount: Forecast
+    gpu_us: Forecast
+    tokens: TokenQuota | None
+
+
+def forecasts(
+    month: Month,
+    ledger: Ledger,
+    now_ms: int,
+    access: Access,
+    tenants: Collection[str] | None = None,
+) -> list[TenantForecast]:
+    """Every visible tenant's month, by slug. About ten queries over slots and hourly roll-ups of up to three months."""
+    zone = ledger.billing_time_zone
+    span = month.span(zone)
+    horizon = horizon_of(span, now_ms)
+    horizon_ms = min(max(to_ms(horizon), span.start_ms), span.end_ms)
+    seen = visible_to(Tenant.objects.select_related("holder"), access).order_by("holder__slug")
+    if tenants is not None:
+        seen = seen.filter(holder__slug__in=tenants)
+    since = Span(month.plus(-EARLIER_MONTHS).starts_ms(zone), horizon_ms)
+    figures = _Figures.load(since, zone, access)
+    months = [str(month.plus(-back)) for back in range(EARLIER_MONTHS + 1)]
+    booked = _booked(months, [tenant.pk for tenant in seen])
+    to_come = _days_to_come(horizon_ms, span.end_ms, zone)
+    quotas = _token_quotas(month, zone, Span(span.start_ms, horizon_ms), span.end_ms, access)
+    first = to_datetime(span.start_ms).astimezone(ZoneInfo(zone)).date()
+    last = to_datetime(horizon_ms).astimezone(ZoneInfo(zone)).date()
+
+    def made(daily: Mapping[date, int], to_date: int | None, scale: tuple[int, int]) -> Forecast:
+        so_far = sum(value for day, value in daily.items() if day >= first)
+        complete = {day: value for day, value in daily.items() if day < last}
+        return forecast(so_far if to_date is None else to_date, complete, to_come, scale)
+
+    def amounts(tenant: Tenant) -> Forecast:
+        daily, lines = figures.amount.get(tenant.slug, {}), booked.get(tenant.pk, {})
+        return made(daily, lines.get(str(month), 0), (sum(lines.values()), sum(daily.values())))
+
+    return [
+        TenantForecast(
+            tenant.slug,
+            str(month),
+            to_datetime(horizon_ms),
+            amounts(tenant),
+            made(figures.gpu_us.get(tenant.slug, {}), None, (1, 1)),
+            quotas.get(tenant.slug),
+        )
+        for tenant in seen
+    ]
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """tenant slug -> local day -> amount at the rate card (micro), and GPU time held (gpu_us)."""
+
+    amount: Mapping[str, Mapping[date, int]]
+    gpu_us: Mapping[str, Mapping[date, int]]
+
+    @classmethod
+    def load(cls, window: Span, zone: str, access: Access) -> _Figures:
+        amount: defaultdict[str, dict[date, int]] = defaultdict(dict)
+        held: defaultdict[str, dict[date, int]] = defaultdict(dict)
+        if window.length_ms <= 0:
+            return cls(amount, held)
+        tenant_ids = None if access.sees_all_tenants else access.tenant_ids
+        days = [AllocationQuestion(window, zone, ("tenant",), "day", {}, tenant_ids=tenant_ids)]
+        days.append(
+            AllocationQuestion(window, zone, ("tenant",), "day", {"category": HELD}, tenant_ids=tenant_ids)
+        )
+        prices = price_segments(window)
+        for row in allocations(days[0], prices):
+            amount[row.dimensions["tenant"]][_local(row.starts_at, zone)] = row.amount_micro or 0
+        for row in allocations(days[1], prices):
+            held[row.dimensions["tenant"]][_local(row.starts_at, zone)] = row.gpu_us
+        return cls(_filled(amount, window, zone), _filled(held, window, zone))
+
+
+def _filled(values: Mapping[str, dict[date, int]], window: Span, zone: str) -> dict[str, Mapping[date, int]]:
+    """A day without a row between a tenant's first and the horizon is a day of 0, not an unknown one."""
+    last = _local(to_datetime(window.end_ms - 1), zone)
+    filled: dict[str, Mapping[date, int]] = {}
+    for tenant, of in values.items():
+        first = min(of)
+        days = (first + timedelta(days=number) for number in range((last - first).days + 1))
+        filled[tenant] = {day: of.get(day, 0) for day in days}
+    return filled
+
+
+def _local(instant: datetime, zone: str) -> date:
+    return instant.astimezone(ZoneInfo(zone)).date()
+
+
+def _booked(months: Collection[str], tenant_ids: Collection[int]) -> dict[int, dict[str, int]]:
+    """What the lines of each month come to, per tenant. A line without a price counts 0."""
+    rows = (
+        MonthLine.objects.filter(period__in=months, account__tenant__in=tenant_ids)
+        .values("account__tenant", "period")
+        .annotate(total=Sum("amount_micro"))
+    )
+    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for row in rows:
+        found[row["account__tenant"]][row["period"]] = int(row["total"] or 0)
+    return dict(found)
+
+
+def _days_to_come(horizon_ms: int, end_ms: int, zone: str) -> list[DayToCome]:
+    """The local days from the horizon to the month's end, the first being the rest of the one that has begun."""
+    tz = ZoneInfo(zone)
+    found: list[DayToCome] = []
+    day = to_datetime(horizon_ms).astimezone(tz).date()
+    while True:
+        starts_ms = to_ms(datetime(day.year, day.month, day.day, tzinfo=tz).astimezone(UTC))
+        following = day + timedelta(days=1)
+        ends_ms = to_ms(datetime(following.year, following.month, following.day, tzinfo=tz).astimezone(UTC))
+        rest = Span(starts_ms, ends_ms).overlap(Span(horizon_ms, end_ms))
+        if rest is None:
+            return found
+        found.append(DayToCome(day, rest.length_ms, ends_ms - starts_ms))
+        day = following
+
+
+def _token_quotas(
+    month: Month, zone: str, so_far: Span, end_ms: int, access: Access
+) -> dict[str, TokenQuota]:
+    contracts = {
+        slug: contract.token_quota
+        for slug, contract in contracts_of(month, zone).items()
+        if contract.token_quota is not None
+    }
+    if not contracts:
+        return {}
+    daily: defaultdict[str, dict[date, int]] = defaultdict(dict)
+    if so_far.length_ms > 0:
+        tenant_ids = None if access.sees_all_tenants else access.tenant_ids
+        for row in tokens(so_far, zone, by=("tenant", "service"), step="day", tenant_ids=tenant_ids):
+            if row.dimensions["service"]:
+                day, of = _local(row.starts_at, zone), daily[row.dimensions["tenant"]]
+                of[day] = of.get(day, 0) + row.input_tokens + row.output_tokens
+    last = _local(to_datetime(so_far.end_ms), zone)
+    found = {}
+    for slug, quota in contracts.items():
+        of = daily[slug]
+        complete = [day for day in sorted(of) if day < last]
+        recent = []
+        if complete:
+            days = (last - complete[0]).days
+            recent = [of.get(complete[0] + timedelta(days=number), 0) for number in range(days)]
+        used = sum(of.values())
+        at_ms = exhausted_ms(quota, used, recent, so_far.end_ms, end_ms)
+        found[slug] = TokenQuota(quota, used, None if at_ms is None else to_datetime(at_ms))
+    return found
+
+
+@dataclass(frozen=True)
+class BudgetStanding:
+    """A budget that counts in the month: how it stands, and which thresholds are passed or will be."""
+
+    budget: Budget
+    month: str
+    spending: Spending
+    passed: list[int]
+    expected: list[int]
+
+
+def budget_standings(
+    month: Month,
+    ledger: Ledger,
+    now_ms: int,
+    access: Access,
+    tenants: Collection[str] | None = None,
+) -> list[BudgetStanding]:
+    """Visible budgets that count in a month, by tenant and kind."""
+    rows = visible_to(Budget.objects.select_related("tenant__holder"), access)
+    budgets = list(rows.order_by("tenant__holder__slug", F("gpu_us").asc(nulls_first=True), "month", "pk"))
+    of_kind: defaultdict[tuple[int, str], list[str]] = defaultdict(list)
+    for budget in budgets:
+        of_kind[budget.tenant_id, budget.kind].append(budget.month)
+    counted = [
+        budget
+        for budget in budgets
+        if applies(budget.month, of_kind[budget.tenant_id, budget.kind], str(month))
+        and (tenants is None or budget.tenant.slug in tenants)
+    ]
+    if not counted:
+        return []
+    slugs = {budget.tenant.slug for budget in counted}
+    of = {row.tenant: row for row in forecasts(month, ledger, now_ms, access, slugs)}
+    return [_standing(budget, of[budget.tenant.slug]) for budget in counted]
+
+
+def _standing(budget: Budget, row: TenantForecast) -> BudgetStanding:
+    made = row.amount if budget.kind == "amount" else row.gpu_us
+    spending = Spending(budget.limit, made.to_date, made.expected, made.high)
+    return BudgetStanding(
+        budget,
+        row.month,
+        spending,
+        passed(spending.spent, spending.limit, budget.thresholds),
+        passed(spending.expected, spending.limit, budget.thresholds),
+    )

@@ -1,0 +1,95 @@
+"""Budgets, forecasts and plans, by hand (domain.md section 9)."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from billing.core.budgets import Spending, applies, passed
+from billing.core.forecast import DayToCome, Forecast, exhausted_ms, forecast, quantile
+
+DAY_MS = 86_400_000
+MONDAY = date(2026, 10, 5)
+
+
+def test_thresholds_are_passed_when_reached() -> None:
+    assert passed(80, 100, [100, 50, 80]) == [50, 80]
+    assert passed(79, 100, [50, 80]) == [50]
+    assert passed(None, 100, [50]) == []
+    spending = Spending(limit=300, spent=400)
+    assert (spending.share_ppm, spending.left) == (1_333_333, -100)
+
+
+@pytest.mark.parametrize(
+    ("of_month", "others", "counts"),
+    [
+        ("2026-10", ["", "2026-10"], True),
+        ("", ["", "2026-10"], False),
+        ("", ["", "2026-11"], True),
+        ("2026-11", ["2026-11"], False),
+    ],
+)
+def test_a_month_of_its_own_replaces_the_recurring_budget(
+    of_month: str, others: list[str], counts: bool
+) -> None:
+    assert applies(of_month, others, "2026-10") is counts
+
+
+def test_quantiles_by_nearest_rank() -> None:
+    assert [quantile([1, 2, 3, 4], *rank) for rank in ((1, 4), (1, 2), (3, 4))] == [1, 2, 3]
+    assert quantile([7], 1, 4) == 7
+
+
+def weeks(values: dict[int, list[int]]) -> dict[date, int]:
+    """weekday -> its values of the weeks before MONDAY, newest first."""
+    return {
+        MONDAY + timedelta(days=weekday, weeks=-week): value
+        for weekday, of in values.items()
+        for week, value in enumerate(of, start=1)
+    }
+
+
+def test_days_to_come_are_like_their_weekday() -> None:
+    """Mondays cost 10, 20, 30, 40 and Tuesdays 1, 2, 3, 4: 20 + 2 expected, 10 + 1 to 30 + 3, on 100 so far."""
+    daily = weeks({0: [40, 10, 30, 20], 1: [1, 2, 3, 4]})
+    to_come = [DayToCome(MONDAY), DayToCome(MONDAY + timedelta(days=1))]
+    assert forecast(100, daily, to_come) == Forecast(100, 122, 111, 133)
+
+
+def test_the_rest_of_a_day_counts_by_its_share_and_books_scale_it() -> None:
+    """A quarter of a Monday of 20: 5, and the books come to half of the daily figures: 2.5, half-even 2."""
+    daily = weeks({0: [20, 20]})
+    to_come = [DayToCome(MONDAY, DAY_MS // 4, DAY_MS)]
+    assert forecast(0, daily, to_come) == Forecast(0, 5, 5, 5)
+    assert forecast(50, daily, to_come, (50, 100)) == Forecast(50, 52, 52, 52)
+
+
+def test_a_weekday_seen_once_is_stood_in_for_by_all_days_and_old_days_do_not_count() -> None:
+    daily = {MONDAY - timedelta(days=1): 8, MONDAY - timedelta(days=7): 2, MONDAY - timedelta(weeks=9): 1000}
+    assert forecast(0, daily, [DayToCome(MONDAY)]) == Forecast(0, 2, 2, 8)
+
+
+def test_a_month_that_is_over_is_certain_and_one_without_any_day_unknown() -> None:
+    assert forecast(7, {}, []) == Forecast(7, 7, 7, 7)
+    assert forecast(7, {}, [DayToCome(MONDAY)]) == Forecast(7, None, None, None)
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=60), st.integers(1, 31), st.integers(0, 10**12))
+def test_the_range_holds_what_is_expected(values: list[int], days: int, to_date: int) -> None:
+    daily = {MONDAY - timedelta(days=place): value for place, value in enumerate(values, start=1)}
+    to_come = [DayToCome(MONDAY + timedelta(days=number)) for number in range(days)]
+    made = forecast(to_date, daily, to_come)
+    assert made.low is not None and made.expected is not None and made.high is not None
+    assert to_date <= made.low <= made.expected <= made.high
+
+
+def test_when_a_token_quota_runs_out() -> None:
+    """700 a week, 300 left: in three days. Without use, or past the month's end, not at all."""
+    recent = [9999, *[100] * 7]
+    assert exhausted_ms(1000, 700, recent, 0, 30 * DAY_MS) == 3 * DAY_MS
+    assert exhausted_ms(1000, 700, recent, 0, 3 * DAY_MS) is None
+    assert exhausted_ms(1000, 700, [0, 0], 0, 30 * DAY_MS) is None
+    assert exhausted_ms(1000, 1000, [], 5, 30 * DAY_MS) == 5
