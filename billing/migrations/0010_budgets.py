@@ -10,7 +10,7 @@ import billing.models.budget
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("billing", "0008_approved_content"),
+        ("billing", "0009_terms_approval"),
         ("ledger", "0007_quotas"),
     ]
 
