@@ -9,13 +9,21 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing.api.questions import allocation_question, window_of
-from billing.selectors.allocations import FILTERS, AllocationRow, RequeuedRow, allocations, requeued
+from billing.api.questions import allocation_question, as_of, month_of, window_of
+from billing.selectors.allocations import (
+    FILTERS,
+    AllocationQuestion,
+    AllocationRow,
+    RequeuedRow,
+    allocations,
+    requeued,
+)
 from billing.selectors.periods import horizon_of, ledger_and_now
 from billing.selectors.prices import price_segments
+from billing.services.as_of import month_as_of
 from ledger.api.views import ListView
 from ledger.core.units import fixed_decimal, gpu_hours_text, micro_text, round_half_even
-from ledger.models import ServiceClass
+from ledger.models import Ledger, ServiceClass
 
 _CLASS_NAMES = {choice.value: str(choice.label) for choice in ServiceClass}
 _SHARE_PLACES = 6
@@ -58,6 +66,9 @@ class RequeuedRowSerializer(serializers.Serializer[Any]):
 WINDOW = OpenApiParameter(
     "window", str, required=True, description="2026-10, today, yesterday, last7d, or start,end (RFC 3339)"
 )
+AS_OF = OpenApiParameter(
+    "as_of", str, description="what the ledger knew at this instant (RFC 3339); for a window within one month"
+)
 FILTER_PARAMETERS = [
     OpenApiParameter(name, str, description=f"only these {name}s, comma-separated") for name in FILTERS
 ]
@@ -66,7 +77,7 @@ FILTER_PARAMETERS = [
 class AllocationsView(ListView):
     """Whose GPU time it was."""
 
-    parameters = frozenset({"window", "by", "step", "include", *FILTERS})
+    parameters = frozenset({"window", "by", "step", "include", "as_of", *FILTERS})
 
     @extend_schema(
         operation_id="allocations_list",
@@ -79,6 +90,7 @@ class AllocationsView(ListView):
             OpenApiParameter(
                 "include", str, enum=["idle"], description="also the pools' unreserved idle time"
             ),
+            AS_OF,
             *FILTER_PARAMETERS,
         ],
         responses=AllocationRowSerializer(many=True),
@@ -86,6 +98,13 @@ class AllocationsView(ListView):
     def get(self, request: Request) -> Response:
         ledger, now_ms = ledger_and_now()
         question = allocation_question(request, self.access, ledger, now_ms)
+        instant = as_of(request, now_ms)
+        if instant is None:
+            return self._answer(question, ledger)
+        with month_as_of(month_of(question.window, ledger.billing_time_zone), instant):
+            return self._answer(question, ledger)
+
+    def _answer(self, question: AllocationQuestion, ledger: Ledger) -> Response:
         prices = price_segments(question.window)
 
         def to_row(row: AllocationRow) -> dict[str, Any]:

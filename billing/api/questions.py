@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from billing.selectors.allocations import DIMENSIONS, FILTERS, STEPS, AllocationQuestion
 from ledger.access import Access
 from ledger.api.problems import Problem
-from ledger.core.periods import Span, to_datetime
+from ledger.core.periods import Month, Span, to_datetime, to_ms
 from ledger.core.windows import BadWindow, parse_instant, parse_window
 from ledger.models import Ledger, ServiceClass
 
@@ -44,6 +44,28 @@ def allocation_question(request: Request, access: Access, ledger: Ledger, now_ms
         include_idle=include == "idle" and access.sees_all_tenants,
         tenant_ids=None if access.sees_all_tenants else access.tenant_ids,
     )
+
+
+def as_of(request: Request, now_ms: int) -> datetime | None:
+    """The `as_of` parameter: an instant that has been; None where it is not given."""
+    text = request.query_params.get("as_of")
+    if text is None:
+        return None
+    try:
+        instant = to_datetime(parse_instant(text))
+    except BadWindow as error:
+        raise Problem(400, "bad_as_of", str(error), parameter="as_of") from None
+    if to_ms(instant) > now_ms:
+        raise Problem(400, "bad_as_of", "as_of must not lie in the future.", parameter="as_of")
+    return instant
+
+
+def month_of(window: Span, zone: str) -> Month:
+    """The billing month that a window lies in. Raises Problem where it touches several."""
+    month = Month.containing(window.start_ms, zone)
+    if window.end_ms > month.span(zone).end_ms:
+        raise Problem(400, "bad_as_of", "as_of needs a window within one month.", parameter="as_of")
+    return month
 
 
 def dimensions_of(request: Request, possible: tuple[str, ...], default: str) -> tuple[str, ...]:

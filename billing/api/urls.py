@@ -4,6 +4,7 @@ from django.urls import URLPattern, URLResolver, path
 
 from billing.api import (
     allocations,
+    as_of,
     budgets,
     demand,
     disputes,
@@ -129,6 +130,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("periods/<str:month>/review/", periods.ReviewView.as_view(), name="api-period-review"),
     path("periods/<str:month>/checklist/", periods.ChecklistView.as_view(), name="api-period-checklist"),
     path("periods/<str:month>/close/", periods.CloseView.as_view(), name="api-period-close"),
+    path("periods/<str:month>/as-of/", as_of.PeriodAsOfView.as_view(), name="api-period-as-of"),
     path("periods/<str:month>/bills.zip", month_files.BillsZipView.as_view(), name="api-bills-zip"),
     path(
         "periods/<str:month>/focus-1.2.csv",

@@ -1,0 +1,88 @@
+"""A month as it was known at an instant: computed again from what had been committed by then, posting nothing.
+
+domain.md section 10: all facts and master versions committed by T, with horizon min(T, the month's end).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from django.db import connection, transaction
+from django.db.models import Max
+
+from billing import sql_as_of
+from billing.services.months import compute_month
+from ledger.core.periods import Month, to_datetime
+from ledger.models import Booking, Ledger, Period
+from ledger.selectors.corrections import void_facts
+
+
+@contextmanager
+def month_as_of(month: Month, instant: datetime, cut: int | None = None) -> Iterator[Period]:
+    """While this lasts, reads of the month's books give what the ledger knew at `instant`; then all is as before.
+
+    cut: the last booking that was known, where the instant itself does not tell (that of a close). The rows live in
+    tables of this session alone. Costs what computing the whole month costs, and waits for whoever computes now.
+    """
+    span = month.span(Ledger.objects.get(id=1).billing_time_zone)
+    if cut is None:
+        cut = Booking.objects.filter(booked_at__lte=instant).aggregate(last=Max("sequence"))["last"] or 0
+    values = {
+        "at": instant,
+        "cut": cut,
+        "month": str(month),
+        "from": to_datetime(span.start_ms),
+        "to": to_datetime(span.end_ms),
+    }
+    with _taken_back():
+        _shadow(values)
+        compute_month(month, horizon=min(instant, to_datetime(span.end_ms)), everything=True)
+        yield Period.objects.get(month=str(month))
+
+
+@contextmanager
+def _taken_back() -> Iterator[None]:
+    """One view of the facts, and nothing that is done here stays."""
+    nested = connection.in_atomic_block
+    with transaction.atomic():
+        if not nested:
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        point = transaction.savepoint()
+        try:
+            yield
+        finally:
+            transaction.savepoint_rollback(point)
+
+
+def _shadow(values: dict[str, Any]) -> None:
+    with connection.cursor() as cursor:
+        for statement in (*_single(sql_as_of.LATE), *sql_as_of.FACTS, *_single(sql_as_of.SUBJECTS)):
+            cursor.execute(_bound(statement, values))
+        cursor.execute(sql_as_of.USAGE_TOUCHED, values)
+        touched = cursor.fetchone()[0]
+        for statement in (*_single(sql_as_of.MAPPINGS), *sql_as_of.TERMS, *sql_as_of.WRITTEN):
+            cursor.execute(_bound(statement, values))
+        for statement in _single(sql_as_of.MONTH):
+            cursor.execute(_bound(statement, values))
+    if touched:
+        values = values | void_facts().parameters()
+    usage = _single(sql_as_of.USAGE_SUMMED) if touched else [sql_as_of.USAGE_KEPT]
+    with connection.cursor() as cursor:
+        for statement in usage:
+            cursor.execute(_bound(statement, values))
+
+
+def _single(statements: str) -> list[str]:
+    return [statement for statement in statements.split(";") if statement.strip()]
+
+
+def _bound(statement: str, values: dict[str, Any]) -> str:
+    """With its values written out as literals: definitions of views and tables take no parameters."""
+    if "%(" not in statement:
+        return statement
+    return psycopg.ClientCursor(connection.connection).mogrify(statement, values)
