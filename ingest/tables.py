@@ -62,14 +62,17 @@ def _meaning(row: Mapping[str, Any]) -> str:
 
 def meaning_of(reason: str) -> str:
     """What a code of quarantine means, for a person; adapters bring their own."""
-    return REASONS.get(reason) or NATIVE_REASONS.get(reason, "")
+    meaning = REASONS.get(reason) or NATIVE_REASONS.get(reason)
+    return _(meaning) if meaning else ""
 
 
 def _try_again(row: Mapping[str, Any]) -> Any:
     if row["reason"] in HOPELESS:
         return _("cannot help")
     return format_html(
-        '<button form="retry" name="reason" value="{}">{}</button>', row["reason"], _("All of this reason")
+        '<button class="nowrap" form="retry" name="reason" value="{}">{}</button>',
+        row["reason"],
+        _("All of this reason"),
     )
 
 
@@ -141,9 +144,10 @@ def sources_table(rows: Callable[[], Sequence[SourceRow]]) -> Table:
                 _("Source"),
                 of=lambda row: str(row.source),
                 link=lambda row: reverse("ingest:source", args=[row.source.pk]),
+                css=lambda row: "nowrap",
                 filter=TEXT_FILTER,
             ),
-            Column("uri", _("Address"), CODE, of="source.uri"),
+            Column("uri", _("Address"), CODE, of="source.uri", on_page=False),
             Column("adapter", _("Adapter"), of="source.adapter"),
             Column("newest_event", _("Newest event"), INSTANT, of="source.watermark_at"),
             Column("complete_until", _("Complete until"), INSTANT, of="source.complete_until"),
@@ -152,7 +156,7 @@ def sources_table(rows: Callable[[], Sequence[SourceRow]]) -> Table:
                 _("State"),
                 words(lambda state: SOURCE_STATES[state]),
                 of=_source_state,
-                css=lambda row: "alarm" if row.silent is not None else "",
+                css=lambda row: "nowrap alarm" if row.silent is not None else "nowrap",
             ),
             Column("gaps", _("Gaps"), COUNT),
             Column(
@@ -186,6 +190,9 @@ def gaps_table(rows: Callable[[], Sequence[Gap]]) -> Table:
             Column("from", _("From"), INSTANT, of="starts_at"),
             Column("to", _("To"), INSTANT, of="ends_at"),
             Column("code", _("What"), CODE),
+            Column(
+                "meaning", _("Meaning"), of=lambda gap: _(gap.meaning) if gap.meaning else "", in_csv=False
+            ),
             Column("subject", _("Of")),
             Column("detail", _("Detail"), css=lambda row: "wide"),
         ],

@@ -56,8 +56,8 @@ class QuarantinePage(TendingPage):
             request_booking(one.batch.pk)
         lines = sum(one.lines for one in sent)
         told = ngettext(
-            "%(lines)s line is tried again, in batch %(batches)s.",
-            "%(lines)s lines are tried again, in batches %(batches)s.",
+            "%(lines)s line is tried again: batch %(batches)s.",
+            "%(lines)s lines are tried again: batch %(batches)s.",
             lines,
         )
         return told % {"lines": lines, "batches": ", ".join(str(one.batch.pk) for one in sent)}

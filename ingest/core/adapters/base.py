@@ -22,6 +22,8 @@ from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from ingest.core.reasons import _
+
 Event = dict[str, Any]
 """One canonical CloudEvent as plain JSON-ready values (str, int, bool, dict, list)."""
 
@@ -77,35 +79,35 @@ class Notice:
 
 
 NOTICES: dict[str, str] = {
-    "counter_reset": "a counter began again at 0; what it counted after its last sample is lost",
-    "counter_unknown_start": "a counter was seen for the first time; what it counted before is not known",
-    "missed_samples": "samples are missing; what was counted meanwhile is booked where it was seen",
-    "missed_steps": "steps of an engine are missing; their GPU time is not known and not estimated",
-    "spend_mismatch": "a gateway contradicts itself about the price; the ledger rates tokens anew",
-    "flat_cost_row": "a flat charge of the gateway, which is no request",
-    "missing_duplicates": "an export that keeps one run per job; the GPU time of the others is not in it",
-    "source_total": "what the source itself adds up to, for reconciliation",
-    "scoped_quota": "a quota that caps only some pods of its namespace, and so not the namespace",
-    "watch_gap": "a watch could not be resumed; what changed meanwhile is known only by its result",
-    "incomplete_stream": "a stream ended before its last usage; its counts may be too low",
+    "counter_reset": _("a counter began again at 0; what it counted after its last sample is lost"),
+    "counter_unknown_start": _("a counter was seen for the first time; what it counted before is not known"),
+    "missed_samples": _("samples are missing; what was counted meanwhile is booked where it was seen"),
+    "missed_steps": _("steps of an engine are missing; their GPU time is not known and not estimated"),
+    "spend_mismatch": _("a gateway contradicts itself about the price; the ledger rates tokens anew"),
+    "flat_cost_row": _("a flat charge of the gateway, which is no request"),
+    "missing_duplicates": _("an export that keeps one run per job; the GPU time of the others is not in it"),
+    "source_total": _("what the source itself adds up to, for reconciliation"),
+    "scoped_quota": _("a quota that caps only some pods of its namespace, and so not the namespace"),
+    "watch_gap": _("a watch could not be resumed; what changed meanwhile is known only by its result"),
+    "incomplete_stream": _("a stream ended before its last usage; its counts may be too low"),
 }
 """Codes of notices, and what each means."""
 
 
 REASONS: dict[str, str] = {
-    "not_json": "the record is not JSON",
-    "bad_record": "the record lacks a field, or has one that cannot be read",
-    "unknown_kind": "the object is of a kind this source does not read",
-    "unmapped_pool": "no pool is configured for this flavor, queue, partition or model",
-    "bad_quantity": "a number or quantity cannot be read",
-    "bad_time": "an instant cannot be read, or is missing",
-    "no_instant": "the record does not say when the fact began to hold",
-    "unknown_resource": "a GPU resource whose size in GPUs is not configured",
-    "unknown_workload": "the record speaks of a workload that was never seen",
-    "watch_error": "the API server ended the watch with an error",
-    "too_large": "the record is larger than the limit",
-    "impossible_tokens": "token counts contradict each other, such as more cached than input",
-    "unknown_version": "the record is of a version that this source does not read",
+    "not_json": _("the record is not JSON"),
+    "bad_record": _("the record lacks a field, or has one that cannot be read"),
+    "unknown_kind": _("the object is of a kind this source does not read"),
+    "unmapped_pool": _("no pool is configured for this flavor, queue, partition or model"),
+    "bad_quantity": _("a number or quantity cannot be read"),
+    "bad_time": _("an instant cannot be read, or is missing"),
+    "no_instant": _("the record does not say when the fact began to hold"),
+    "unknown_resource": _("a GPU resource whose size in GPUs is not configured"),
+    "unknown_workload": _("the record speaks of a workload that was never seen"),
+    "watch_error": _("the API server ended the watch with an error"),
+    "too_large": _("the record is larger than the limit"),
+    "impossible_tokens": _("token counts contradict each other, such as more cached than input"),
+    "unknown_version": _("the record is of a version that this source does not read"),
 }
 """Reason codes adapters refuse with, and what each means."""
 
