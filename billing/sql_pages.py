@@ -39,32 +39,37 @@ GROUP BY a.starts_at
 ORDER BY a.starts_at
 """
 
-# What is held at an instant, per pool, kind and holder: the last level of every subject's newest attempt. Subjects that
-# can hold nothing any more are left out by their roll-up (subject_key, subject_last); each other one costs one look at
-# level_of_subject. A withdrawn or replaced fact does not count.
+# What is held at an instant, per pool, kind and holder: the last level of every subject's newest attempt, which has
+# ended lower ones (domain.md section 3). Subjects that can hold nothing any more are left out by their roll-up
+# (subject_key, subject_last); each attempt of any other costs one look at level_of_subject. A withdrawn or replaced
+# fact does not count.
 LEVELS_NOW = """
-WITH subject AS (
-    SELECT DISTINCT ON (pool_id, kind, subject) pool_id, kind, subject, attempt
-    FROM ledger_subject
+WITH candidate AS (
+    SELECT DISTINCT pool_id, kind, subject FROM ledger_subject
     WHERE first_at <= %(now)s AND (last_milli_gpus > 0 OR last_at >= %(now)s OR kind = 1)
-    ORDER BY pool_id, kind, subject, attempt DESC
+), level AS (
+    SELECT DISTINCT ON (s.pool_id, s.kind, s.subject) last.*
+    FROM candidate
+    JOIN ledger_subject s ON s.pool_id = candidate.pool_id AND s.kind = candidate.kind
+        AND s.subject = candidate.subject AND s.first_at <= %(now)s
+    CROSS JOIN LATERAL (
+        SELECT l.* FROM ledger_level l
+        WHERE l.pool_id = s.pool_id AND l.kind = s.kind AND l.subject = s.subject
+          AND l.attempt = s.attempt AND l.starts_at <= %(now)s AND l.event_id <> ALL(%(void)s)
+        ORDER BY l.starts_at DESC, l.id DESC LIMIT 1
+    ) last
+    ORDER BY s.pool_id, s.kind, s.subject, s.attempt DESC
 )
-SELECT subject.pool_id, subject.kind,
+SELECT level.pool_id, level.kind,
        coalesce(mapped.slug, CASE WHEN identity.kind IN ('tenant', 'service') THEN identity.value END,
                 CASE WHEN identity.id IS NULL THEN '' ELSE 'unattributed' END) AS name,
        sum(level.milli_gpus)::bigint, max(level.starts_at)
-FROM subject
-CROSS JOIN LATERAL (
-    SELECT l.* FROM ledger_level l
-    WHERE l.pool_id = subject.pool_id AND l.kind = subject.kind AND l.subject = subject.subject
-      AND l.attempt = subject.attempt AND l.starts_at <= %(now)s AND l.event_id <> ALL(%(void)s)
-    ORDER BY l.starts_at DESC, l.id DESC LIMIT 1
-) level
+FROM level
 LEFT JOIN ledger_identity identity ON identity.id = level.identity_id
 LEFT JOIN ledger_identitymapping mapping ON mapping.identity_id = identity.id AND mapping.validity @> %(now)s
 LEFT JOIN ledger_holder mapped ON mapped.id = mapping.tenant_id
 WHERE level.ends_at IS NULL OR level.ends_at > %(now)s
 GROUP BY 1, 2, 3
-HAVING sum(level.milli_gpus) > 0 OR subject.kind = 1
+HAVING sum(level.milli_gpus) > 0 OR level.kind = 1
 ORDER BY 1, 2, 3
 """

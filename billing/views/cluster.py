@@ -9,6 +9,7 @@ from django.utils import timezone
 from billing.selectors.names import Names
 from billing.selectors.pages_cluster import newest_fact_at, pools_now, recent_preemptions
 from billing.selectors.pages_preemptions import shown
+from ledger.selectors.silence import silent_sources
 from ledger.views.page import Page, runs_the_ledger
 
 
@@ -26,5 +27,6 @@ class ClusterPage(Page):
             "now": now,
             "newest": newest_fact_at(),
             "pools": pools_now(now),
+            "silent": silent_sources(now),
             "sides": [side for record in records for side in shown(record, names, self.access)],
         }

@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from django.utils import timezone
 from psycopg import Cursor
 
 from ingest.core.binary_rows import Rows
+from ingest.core.events import FUTURE_TOLERANCE_MS
 from ingest.core.fact_rows import TYPE_CODES, fact_row, names_of
 from ingest.core.fields import Refusal
 from ingest.core.parse import ParsedEvent, Rejected, event_body
@@ -17,6 +19,7 @@ from ingest.services.names import Names
 from ingest.services.request_booking import CONFLICT, RequestBooking, copy_rows
 from ingest.sql import events as sql
 from ingest.sql import quotas as quota_sql
+from ledger.core.periods import to_ms
 
 CORRECTION = "ledger.correction.v1"
 _Staged = tuple[
@@ -39,6 +42,7 @@ class EventBooking:
         self.duplicate = 0
         self.conflict = 0
         self.latest_ms: dict[int, int] = {}
+        self._now_ms = to_ms(timezone.now())
         cursor.execute(sql.STAGES)
 
     def add(self, events: list[ParsedEvent]) -> list[Rejected]:
@@ -101,6 +105,8 @@ class EventBooking:
         self._staged += count
         self._corrections += sum(event.type == CORRECTION for event in events)
         for event in events:
+            if event.time_ms > self._now_ms + FUTURE_TOLERANCE_MS:
+                continue  # planned: no word of how far its source has got
             source = self._names.sources[event.source]
             self.latest_ms[source] = max(event.time_ms, self.latest_ms.get(source, event.time_ms))
 

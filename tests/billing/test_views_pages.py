@@ -278,6 +278,14 @@ def test_the_cluster_now_is_the_newest_level_of_each_subject(books: Books, finan
     ]
 
 
+def test_a_higher_attempt_that_is_over_has_ended_the_lower_ones(books: Books, finance: Client) -> None:
+    occupancy(books.pool, "wl-9", identity("beta"), hour(11), 16_000)
+    occupancy(books.pool, "wl-9", identity("beta"), hour(12), 16_000, attempt=2)
+    occupancy(books.pool, "wl-9", identity("beta"), hour(13), 0, attempt=2)
+    (pool,) = finance.get("/cluster/").context["pools"]
+    assert (pool.held_milli, pool.holders) == (0, [])
+
+
 def test_search_finds_what_one_may_see(books: Books, finance: Client, people: dict[str, User]) -> None:
     found = finance.get("/search/", {"q": "wl-3"}).context["found"]
     assert [row["workload"] for row in found.workloads] == ["wl-3"]

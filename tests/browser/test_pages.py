@@ -133,6 +133,9 @@ def paths_of(name: str, books: Books) -> list[str]:
             "/cluster/",
             "/ingest/",
             f"/ingest/batches/{books.batch.pk}/",
+            "/ingest/quarantine/",
+            "/ingest/identities/",
+            f"/ingest/sources/{event.source_id}/",
             f"/events/{event.source_id}/{event.event_id}/",
         ]
     return paths

@@ -298,6 +298,21 @@ def test_a_silent_source_flags_its_holders_and_blocks_the_month() -> None:
     assert list(Level.objects.order_by("pk").values()) == levels, "silence ends nothing"
 
 
+def test_a_planned_fact_is_no_word_of_how_far_a_source_has_got() -> None:
+    source = silence_since()
+    deliver(event("capacity", "c-9", "2126-01-01T00:00:00Z", pool="bj-h100", gpus=32))
+    source.refresh_from_db()
+    assert source.watermark_at == datetime(2026, 10, 3, 12, tzinfo=UTC)
+    assert call(client(), "sources/bj-kueue/").json()["is_silent"] is True
+
+
+def test_a_corrected_fact_holds_nothing() -> None:
+    silence_since()
+    deliver(event("correction", "x-1", NOON, supersedes={"source": SOURCE, "id": "o-1"}, reason="never ran"))
+    holders = call(client(), "sources/bj-kueue/").json()["holders"]
+    assert [holder["workload"] for holder in holders] == ["wl-4"]
+
+
 def test_a_waiver_answers_for_the_month_and_a_later_word_replaces_it() -> None:
     silence_since()
     api = client()

@@ -27,6 +27,7 @@ class Command(LedgerCommand):
         parser.add_argument("tenant", metavar="TENANT", help="slug of the tenant")
         parser.add_argument("--from", dest="valid_from", metavar="INSTANT", help="RFC 3339; left out: always")
         parser.add_argument("--to", dest="valid_to", metavar="INSTANT", help="RFC 3339; left out: for ever")
+        parser.add_argument("--reason", default="", help="for the audit trail")
 
     def handle(self, *args: Any, **options: Any) -> None:
         kind, value = (
@@ -44,7 +45,13 @@ class Command(LedgerCommand):
             raise BadInput("--to must be after --from")
         try:
             changed = map_identity(
-                kind, value, tenant, valid_from=valid_from, valid_to=valid_to, by="command line"
+                kind,
+                value,
+                tenant,
+                valid_from=valid_from,
+                valid_to=valid_to,
+                by="command line",
+                reason=options["reason"],
             )
         except MappingConflict as error:
             raise BadInput(str(error)) from None
