@@ -20,7 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from billing.core.allocation_levels import Holders, HolderSteps, PoolInstants, holder_steps, pool_instants
-from billing.core.allocation_shares import Bursts, Contention, Lending, contended, split_contended
+from billing.core.allocation_shares import (
+    Bursts,
+    Contention,
+    Lending,
+    Pending,
+    contended,
+    split_contended,
+)
 from ledger.core.levels import Levels
 
 Int64s = NDArray[np.int64]
@@ -28,16 +35,24 @@ Int64s = NDArray[np.int64]
 # In the order of domain.md's table.
 OCCUPIED = ("reserved_used", "on_demand", "borrowed", "excess")
 _NOBODY = np.zeros(0, np.int64)
-HOLDER_CATEGORIES = (*OCCUPIED, "lent", "lent_waiting", "reserved_idle", "undelivered", "oversold")
+HOLDER_CATEGORIES = (
+    *OCCUPIED,
+    "lent",
+    "lent_waiting",
+    "reserved_idle",
+    "undelivered",
+    "undelivered_pending",
+    "oversold",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class HolderRows:
     """One row per slot and holder that held or reserved anything in it; gpu_us, sorted by slot and holder.
 
-    lent_waiting: the part of `lent` up to the owner's own waiting work, credited in full. occupancy and reservation:
-    the levels' own integrals (an owner's reservation without what covered its services), which the categories add
-    up to.
+    lent_waiting: the part of `lent` up to the owner's own waiting work, credited in full. undelivered_pending: the part
+    of `undelivered` for work that had not started yet, where the policy counts it. occupancy and reservation: the
+    levels' own integrals (an owner's reservation without what covered its services), which the categories add up to.
     """
 
     slot: Int64s
@@ -50,6 +65,7 @@ class HolderRows:
     lent_waiting: Int64s
     reserved_idle: Int64s
     undelivered: Int64s
+    undelivered_pending: Int64s
     oversold: Int64s
     occupancy: Int64s
     reservation: Int64s
@@ -88,22 +104,24 @@ def split_pool(
     capacity_from_ms: int | None,
     lending_cuts: Iterable[int] = (),
     detailed: Int64s = _NOBODY,
+    pending: Pending | None = None,
 ) -> PoolSplit:
     """Split one pool over the slots given by `edges`.
 
     levels: effective, holders resolved; changes before edges[0] make up the opening state. capacity_from_ms: the
     pool's first capacity fact ever (nothing is split before). lending_cuts: instants at which the segments of
     lender x borrower pairs begin anew; each must be an edge. detailed: holders whose bursts are needed instant by
-    instant, for the split by workload.
+    instant, for the split by workload. pending: work that waits to start and counts as undelivered where it fits.
     """
     known_from = int(edges[-1]) if capacity_from_ms is None else capacity_from_ms
     # Slots before the first capacity fact shrink to nothing instead of being dropped: indexes stay the caller's.
     clipped = np.clip(edges, min(known_from, int(edges[-1])), None)
     steps = holder_steps(levels, holders, int(clipped[0]), int(clipped[-1]))
-    instants = pool_instants(steps, levels, clipped)
+    pending = _within(Pending.none() if pending is None else pending, clipped)
+    instants = pool_instants(steps, levels, clipped, np.concatenate([pending.start_ms, pending.end_ms]))
     cuts = np.array(sorted({int(edges[0]), *lending_cuts}), np.int64)
     among_present = np.flatnonzero(np.isin(steps.present, detailed))
-    contention = split_contended(steps, contended(instants), edges, cuts, among_present)
+    contention = split_contended(steps, contended(instants, pending), edges, cuts, among_present, pending)
     return PoolSplit(
         edges,
         _holder_rows(steps, clipped, contention),
@@ -113,6 +131,13 @@ def split_pool(
         steps,
         contention.bursts,
     )
+
+
+def _within(pending: Pending, edges: Int64s) -> Pending:
+    """The part of it that lies between the first and the last edge."""
+    start_ms, end_ms = np.maximum(pending.start_ms, edges[0]), np.minimum(pending.end_ms, edges[-1])
+    rows = np.flatnonzero((start_ms < end_ms) & (pending.milli > 0))
+    return Pending(pending.holder[rows], start_ms[rows], end_ms[rows], pending.milli[rows])
 
 
 def _holder_rows(steps: HolderSteps, edges: Int64s, contention: Contention) -> HolderRows:

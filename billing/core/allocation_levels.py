@@ -198,10 +198,13 @@ class PoolInstants:
         return PoolInstants(*(getattr(self, name)[index] for name in self.__slots__))
 
 
-def pool_instants(steps: HolderSteps, levels: Levels, edges: Int64s) -> PoolInstants:
+def pool_instants(
+    steps: HolderSteps, levels: Levels, edges: Int64s, others_ms: Int64s | None = None
+) -> PoolInstants:
     """Sum used, over, gap, lendable gap and waiting over holders, at every instant at which anything changes.
 
-    edges: the slots' edges; changes before the first edge make up the opening state.
+    edges: the slots' edges; changes before the first edge make up the opening state. others_ms: more instants to look
+    at, which change nothing by themselves.
     """
     is_capacity = levels.kind == Kind.CAPACITY
     capacity = levels.milli[is_capacity]
@@ -213,8 +216,9 @@ def pool_instants(steps: HolderSteps, levels: Levels, edges: Int64s) -> PoolInst
         for values in (used, steps.occupancy - used, gap, np.minimum(gap, steps.lendable), steps.waiting)
     ]
     columns.insert(0, np.zeros(len(steps.time_ms), np.int64))
-    padding = len(edges)
-    time_ms = np.concatenate([steps.time_ms, capacity_ms, edges])
+    others_ms = edges if others_ms is None else np.concatenate([edges, others_ms])
+    padding = len(others_ms)
+    time_ms = np.concatenate([steps.time_ms, capacity_ms, others_ms])
     order = np.argsort(time_ms)
     time_ms = time_ms[order]
     last = np.append(time_ms[1:] != time_ms[:-1], True)

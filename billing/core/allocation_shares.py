@@ -47,6 +47,30 @@ class Bursts:
 
 
 @dataclass(frozen=True, slots=True)
+class Pending:
+    """Work that waits to start, where the policy counts it: rows sorted by (holder, id of the workload, start), each a
+    level over [start_ms, end_ms). holder: its index; milli: GPUs it asks for, all or nothing."""
+
+    holder: Int64s
+    start_ms: Int64s
+    end_ms: Int64s
+    milli: Int64s
+
+    @classmethod
+    def none(cls) -> Pending:
+        nothing = np.zeros(0, np.int64)
+        return cls(nothing, nothing, nothing, nothing)
+
+    def waits_at(self, time_ms: Int64s) -> NDArray[np.bool_]:
+        """Whether anything waits at each of the instants, which are sorted."""
+        change = np.zeros(len(time_ms) + 1, np.int64)
+        np.add.at(change, np.searchsorted(time_ms, self.start_ms), 1)
+        np.subtract.at(change, np.searchsorted(time_ms, self.end_ms), 1)
+        waits: NDArray[np.bool_] = np.cumsum(change[:-1]) > 0
+        return waits
+
+
+@dataclass(frozen=True, slots=True)
 class Contention:
     """gpu_us of each share, [holder, slot] over the holders present; the pairs; and, for the holders asked for,
     their bursts' shares at every contended instant."""
@@ -76,13 +100,15 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Each holder's shares at each instant; lent_waiting is the part of lent up to the owner's own waiting work."""
+    """Each holder's shares at each instant; lent_waiting is the part of lent up to the owner's own waiting work,
+    undelivered_pending the part of undelivered for work that had not started yet."""
 
     borrowed: Table
     excess: Table
     lent: Table
     lent_waiting: Table
     undelivered: Table
+    undelivered_pending: Table
     oversold: Table
 
 
@@ -100,19 +126,44 @@ def share_out(
     if waiting.any():
         lent_waiting = np.minimum(lent, waiting)
         undelivered = np.minimum(gap - lent - oversold, np.maximum(waiting - lent - oversold, 0))
-    return Shares(borrowed, beyond - borrowed, lent, lent_waiting, undelivered, oversold)
+    pending = np.zeros_like(undelivered)
+    return Shares(borrowed, beyond - borrowed, lent, lent_waiting, undelivered, pending, oversold)
 
 
-def contended(instants: PoolInstants) -> PoolInstants:
-    """The instants at which a share depends on others: bursts beyond free capacity, overselling, waiting."""
+def add_pending(shares: Shares, gap: Table, pending: Pending, parties: Int64s, time_ms: Int64s) -> None:
+    """Give pending workloads, in id order, what fits whole into what is left of their holders' idle reservations.
+
+    gap: [party, instant]. parties: indexes of the holders. time_ms: the instants, sorted. Changes `shares`.
+    """
+    left = gap - shares.lent - shares.oversold - shares.undelivered
+    here = np.flatnonzero((pending.start_ms <= time_ms[-1]) & (pending.end_ms > time_ms[0]))
+    here = here[np.isin(pending.holder[here], parties)]
+    party = np.searchsorted(parties, pending.holder[here])
+    begin = np.searchsorted(time_ms, pending.start_ms[here])
+    end = np.searchsorted(time_ms, pending.end_ms[here])
+    for row, of, low, high in zip(here.tolist(), party.tolist(), begin.tolist(), end.tolist(), strict=True):
+        milli = int(pending.milli[row])
+        given = np.where(left[of, low:high] >= milli, milli, 0)
+        left[of, low:high] -= given
+        shares.undelivered[of, low:high] += given
+        shares.undelivered_pending[of, low:high] += given
+
+
+def contended(instants: PoolInstants, pending: Pending) -> PoolInstants:
+    """The instants at which a share depends on others: bursts beyond free capacity, overselling, waiting work."""
     free = np.maximum(instants.capacity - instants.used - instants.gap, 0)
     oversold = (instants.capacity < instants.used + instants.gap) & (instants.gap > 0)
-    waits = (instants.waiting > 0) & (instants.gap > 0)
+    waits = ((instants.waiting > 0) | pending.waits_at(instants.time_ms)) & (instants.gap > 0)
     return instants.take(np.flatnonzero((instants.over > free) | oversold | waits))
 
 
 def split_contended(
-    steps: HolderSteps, pool: PoolInstants, edges: Int64s, cuts: Int64s, detailed: Int64s
+    steps: HolderSteps,
+    pool: PoolInstants,
+    edges: Int64s,
+    cuts: Int64s,
+    detailed: Int64s,
+    pending: Pending,
 ) -> Contention:
     """Apportion every contended instant; add the shares up by holder and slot, and the pairs by segment.
 
@@ -129,7 +180,11 @@ def split_contended(
         exact = _number_for(here)
         # Nobody without a burst or an idle reservation gets a share.
         parties = np.flatnonzero(takes_part[rows].any(axis=1))
-        shares = share_out(Amounts.at(here), *_levels_of(steps, rows[parties], exact))
+        occupancy, reservation, lendable, waiting = _levels_of(steps, rows[parties], exact)
+        shares = share_out(Amounts.at(here), occupancy, reservation, lendable, waiting)
+        if len(pending.holder):
+            gap = np.maximum(reservation - occupancy, 0)
+            add_pending(shares, gap, pending, steps.present[parties], here.time_ms)
         length_ms: Table = here.length_ms.astype(exact)
         _add_by_slot(totals, shares, parties, here.slot, length_ms)
         pairs.add(int(segments[chunk.start]), parties, shares, length_ms)

@@ -70,6 +70,11 @@ def waiting_credit_is_part_of_lent(split: PoolSplit) -> list[Finding]:
     return _row_differences(split, "lent_waiting", np.minimum(split.rows.lent - split.rows.lent_waiting, 0))
 
 
+def pending_is_part_of_undelivered(split: PoolSplit) -> list[Finding]:
+    over = np.minimum(split.rows.undelivered - split.rows.undelivered_pending, 0)
+    return _row_differences(split, "undelivered_pending", over)
+
+
 def pairs_add_up(split: PoolSplit) -> list[Finding]:
     """Rows of lender x borrower equal lent, columns equal borrowed, over the whole of the split."""
     findings = []
@@ -92,6 +97,7 @@ ALL: tuple[Callable[[PoolSplit], list[Finding]], ...] = (
     reservation_is_accounted_for,
     nothing_is_negative,
     waiting_credit_is_part_of_lent,
+    pending_is_part_of_undelivered,
     pairs_add_up,
 )
 

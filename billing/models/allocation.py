@@ -77,6 +77,9 @@ class Allocation(models.Model):
     lent_waiting_gpu_us = models.BigIntegerField(default=0)
     reserved_idle_gpu_us = models.BigIntegerField(default=0)
     undelivered_gpu_us = models.BigIntegerField(default=0)
+    undelivered_pending_gpu_us = models.BigIntegerField(
+        default=0, help_text="part of undelivered: for work that had not started yet"
+    )
     oversold_gpu_us = models.BigIntegerField(default=0)
     measured_gpu_us = models.BigIntegerField(
         default=0, help_text="what the requests served measured (services)"

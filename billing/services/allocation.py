@@ -24,6 +24,7 @@ from billing.services.allocation_facts import (
     void_events,
     with_waits,
 )
+from billing.services.allocation_pending import pending_counts, read_pending
 from billing.services.allocation_rows import (
     Accounts,
     ServiceFinding,
@@ -186,12 +187,19 @@ class _Context:
     void: list[int]
     rate_cuts: list[int]
     policy_cuts: list[int]
+    pending_counts: list[tuple[int, int]]
 
     @classmethod
     def load(cls, month: Month) -> _Context:
         index = HolderIndex.load()
         return cls(
-            month, index, Accounts.load(index), void_events(), _cuts(RateCard.objects), _cuts(Policy.objects)
+            month,
+            index,
+            Accounts.load(index),
+            void_events(),
+            _cuts(RateCard.objects),
+            _cuts(Policy.objects),
+            pending_counts(),
         )
 
 
@@ -221,8 +229,9 @@ def _compute_pool(pool: Pool, span: Span, context: _Context, computed: Computed)
     ]
     workloads = by_workload(levels, facts)
     mixed = mixed_holders(workloads.levels, span.start_ms, span.end_ms)
+    pending = read_pending(pool.pk, span, context.void, context.index, context.pending_counts)
     split = split_pool(
-        levels, context.index.holders, edges, facts.effective.capacity_from_ms, lending_cuts, mixed
+        levels, context.index.holders, edges, facts.effective.capacity_from_ms, lending_cuts, mixed, pending
     )
     groups = split_within_holders(split, levels, _PREEMPTIBLE)
     slots = usage_by_slot(usage, terms, timeline, context.index)

@@ -33,6 +33,7 @@ from ledger.models import (
     DirtySpan,
     Event,
     Holder,
+    LevelKind,
     ModelName,
     Outcome,
     Period,
@@ -46,6 +47,7 @@ from ledger.models import (
 from ledger.services.masters import map_identity
 from tests.billing.level_facts import (
     MONTH,
+    book,
     capacity,
     hour,
     identity,
@@ -395,6 +397,31 @@ def served(category: str = "on_demand") -> dict:
         for row in rows
         if getattr(row, f"{category}_gpu_us")
     }
+
+
+def pending(pool, workload: str, who: str, at: float, milli: int) -> None:
+    book(pool, LevelKind.PENDING, workload, hour(at), milli, identity=identity(who))
+
+
+def test_pending_work_is_undelivered_where_the_policy_counts_it():
+    """acme reserves 8 and holds 2. From hour 1, 4 and 3 wait; counted from hour 2 to 4, when only the 4 fit whole."""
+    pool = make_pool()
+    make_tenants("acme")
+    capacity(pool, hour(0), 16_000)
+    reservation(pool, "acme", hour(0), 8_000)
+    occupancy(pool, "wl-1", identity("acme"), hour(0), 2_000)
+    pending(pool, "wl-2", "acme", 1, 4_000)
+    pending(pool, "wl-3", "acme", 1, 3_000)
+    pending(pool, "wl-2", "acme", 5, 0)
+    Policy.objects.create(valid_from=hour(-9))
+    Policy.objects.create(valid_from=hour(2), undelivered_counts_pending=True)
+    Policy.objects.create(valid_from=hour(4))
+    compute(6)
+    found = hours_of()
+    assert found["acme", "undelivered"] == found["acme", "undelivered_pending"] == 8
+    assert found["acme", "reserved_idle"] == 6 * 6 - 8
+    rows = Allocation.objects.exclude(undelivered_pending_gpu_us=0).order_by("starts_at")
+    assert [row.starts_at for row in rows] == [hour(2), hour(3)]
 
 
 def test_a_slot_inside_an_hour_leaves_out_corrected_requests(chat):

@@ -96,6 +96,13 @@ def split_instant(levels: list[Fact], holders: int, owner: list[int]) -> dict:
     oversold_of = share(oversold, [gap[i] - lent_of[i] for i in everybody])
     idle = [gap[i] - lent_of[i] - oversold_of[i] for i in everybody]
     undelivered = [min(idle[i], max(waiting[i] - lent_of[i] - oversold_of[i], 0)) for i in everybody]
+    pending = [0] * holders
+    for level in sorted(
+        (level for level in levels if level.kind == PENDING), key=lambda level: level.subject
+    ):
+        if 0 < level.milli <= idle[level.who] - undelivered[level.who] - pending[level.who]:
+            pending[level.who] += level.milli
+    undelivered = [undelivered[i] + pending[i] for i in everybody]
     pairs = {}
     remaining = list(lent_of)
     for borrower in everybody:
@@ -111,6 +118,7 @@ def split_instant(levels: list[Fact], holders: int, owner: list[int]) -> dict:
         "lent_waiting": [min(lent_of[i], waiting[i]) for i in everybody],
         "reserved_idle": [idle[i] - undelivered[i] for i in everybody],
         "undelivered": undelivered,
+        "undelivered_pending": pending,
         "oversold": oversold_of,
         "occupancy": occupancy,
         "reservation": reservation,

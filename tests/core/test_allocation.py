@@ -10,15 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.core import allocation_shares
+from billing.core import allocation_shares, invariants
 from billing.core.allocation import PoolSplit, split_pool
 from billing.core.allocation_at import Held, split_at
+from billing.core.allocation_shares import Pending
 from ledger.core.levels import effective_levels
 from ledger.core.periods import Month, slot_edges, utc_days
 from ledger.core.units import GPU_US_PER_GPU_HOUR, MS_PER_HOUR
 from tests.core.naive_allocation import (
     CAPACITY,
     OCCUPANCY,
+    PENDING,
     RESERVATION,
     WAITING,
     Fact,
@@ -228,3 +230,68 @@ def test_levels_too_large_for_doubles_stay_exact():
         ]
         edges = [0, 60_000]
         assert figures(split(facts, [-1] * 4, edges, [0])) == split_month(facts, 4, [-1] * 4, edges, [0])
+
+
+def split_with_pending(facts: list[Fact], owner: list[int], edges) -> PoolSplit:
+    """As `split`, with the facts' pending levels as what the policy counts."""
+    effective = effective_levels(to_arrays(facts))
+    waits = effective.levels.kind == PENDING
+    levels, pending = effective.levels.take(~waits), effective.levels.take(waits)
+    until_ms = pending.until_ms()
+    rows = np.lexsort((pending.time_ms, pending.subject, pending.who))
+    return split_pool(
+        levels,
+        holders_of(owner),
+        np.array(edges, np.int64),
+        effective.capacity_from_ms,
+        pending=Pending(
+            *(column[rows] for column in (pending.who, pending.time_ms, until_ms, pending.milli))
+        ),
+    )
+
+
+@st.composite
+def pending_facts(draw, count: int):
+    return Fact(
+        PENDING,
+        draw(st.integers(0, 5)),
+        draw(st.integers(-20, 200)) * 60_000,
+        draw(st.one_of(st.integers(0, 4).map(lambda n: n * 1000), st.integers(0, 3000))),
+        who=draw(st.integers(0, count - 1)),
+        rank=draw(st.integers(0, 10**6)),
+    )
+
+
+@given(pools(), st.data())
+def test_pending_work_that_fits_whole_is_undelivered_at_every_instant(pool, data):
+    facts, count, owner = pool
+    if count:
+        facts = facts + data.draw(st.lists(pending_facts(count), max_size=8))
+    facts, edges = distinct_ranks(facts), hour_edges()
+    result = split_with_pending(facts, owner, edges)
+    assert figures(result) == split_month(facts, count, owner, edges, edges[:1])
+    assert invariants.check(result) == []
+
+
+def test_pending_work_is_counted_in_id_order_and_only_whole() -> None:
+    """Reserved 8, held 2: of 4 + 3 + 2 waiting, 4 and 2 fit into the idle 6; in the second hour 3 alone."""
+    hour = MS_PER_HOUR
+    facts = [
+        Fact(CAPACITY, 0, 0, 16_000),
+        Fact(RESERVATION, 0, 0, 8_000, 0),
+        Fact(OCCUPANCY, 0, 0, 2_000, 0, attempt=1),
+        Fact(PENDING, 1, 0, 4_000, 0),
+        Fact(PENDING, 2, 0, 3_000, 0),
+        Fact(PENDING, 3, 0, 2_000, 0),
+        Fact(PENDING, 1, hour, 0, 0),
+        Fact(PENDING, 3, hour, 0, 0),
+        Fact(PENDING, 2, 2 * hour, 0, 0),
+    ]
+    rows = split_with_pending(distinct_ranks(facts), [-1], hour_edges()).rows
+    gpu_hours = {name: (getattr(rows, name) // GPU_US_PER_GPU_HOUR).tolist() for name in (
+        "undelivered", "undelivered_pending", "reserved_idle")}  # fmt: skip
+    assert gpu_hours == {
+        "undelivered": [6, 3, 0],
+        "undelivered_pending": [6, 3, 0],
+        "reserved_idle": [0, 3, 6],
+    }

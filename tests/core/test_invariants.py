@@ -42,6 +42,7 @@ def test_every_split_proves_itself(pool):
         ("undelivered", {"capacity", "reservation"}),
         ("oversold", {"reservation"}),
         ("lent_waiting", {"lent_waiting"}),
+        ("undelivered_pending", {"undelivered_pending"}),
     ],
 )
 def test_a_unit_too_much_is_found(column, broken):
