@@ -2,6 +2,7 @@
 
 from django.urls import URLPattern, URLResolver, path
 
+from billing.views.alerts import AlertPage, AlertsPage
 from billing.views.closing import ClosingPage
 from billing.views.cluster import ClusterPage
 from billing.views.lending import LendingPage
@@ -31,6 +32,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("preemptions/<uuid:preemption_id>/", PreemptionPage.as_view(), name="preemption"),
     # A workload's id is whatever its scheduler made it, slashes included.
     path("workloads/<str:pool>/<path:workload>/", WorkloadPage.as_view(), name="workload"),
+    path("alerts/", AlertsPage.as_view(), name="alerts"),
+    path("alerts/<uuid:alert_id>/", AlertPage.as_view(), name="alert"),
     path("cluster/", ClusterPage.as_view(), name="cluster"),
     path("search/", SearchPage.as_view(), name="search"),
 ]

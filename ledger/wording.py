@@ -244,8 +244,7 @@ ALERT_FIGURES: Words = {
     "gpu_hours": _("GPU-hours"),
     "lasted": _("Lasted"),
     "over": _("Measured over"),
-    "cluster_use": _("Use in the cluster layer"),
-    "serving_use": _("Use in the serving layer"),
+    "full_layer": _("Full layer"),
     "threshold": _("Threshold"),
 }
 
@@ -256,6 +255,29 @@ ALERT_UNITS: Words = {
     "min": pgettext_lazy("unit of time", "min"),
     "h": pgettext_lazy("unit of time", "h"),
     "count": "",
+    "layer": "",
+}
+
+ALERT_PROBLEMS: Words = {
+    "no_reason": _("Give a reason."),
+    "resolved": _("This alert is resolved already."),
+    "acknowledged": _("This alert is acknowledged already."),
+    "exists": _("That name is taken."),
+    "bad_url": _("The address cannot be used: http or https, a host, no user and password."),
+    "bad_addresses": _("Give 1 to 20 e-mail addresses."),
+    "bad_threshold": _("The threshold is no decimal number of at least 0."),
+    "needs_secret": _("Another host needs its own secret."),
+}
+
+DELIVERY_STATES: Words = {
+    "waiting": pgettext_lazy("delivery", "waiting"),
+    "sent": pgettext_lazy("delivery", "sent"),
+    "failed": pgettext_lazy("delivery", "given up"),
+}
+
+ALERT_OCCASIONS: Words = {
+    "opened": pgettext_lazy("occasion", "opened"),
+    "resolved": pgettext_lazy("occasion", "resolved"),
 }
 
 ALERT_CHANNELS: Words = {

@@ -3,6 +3,7 @@
 from django.urls import URLPattern, URLResolver, path
 
 from billing.api import (
+    alerts,
     allocations,
     as_of,
     budgets,
@@ -25,6 +26,22 @@ from billing.api import (
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("allocations/", allocations.AllocationsView.as_view(), name="api-allocations"),
+    path("alerts/", alerts.AlertsView.as_view(), name="api-alerts"),
+    path("alerts/<uuid:alert_id>/", alerts.AlertView.as_view(), name="api-alert"),
+    path(
+        "alerts/<uuid:alert_id>/acknowledge/",
+        alerts.AlertAcknowledgeView.as_view(),
+        name="api-alert-acknowledge",
+    ),
+    path("alerts/<uuid:alert_id>/resolve/", alerts.AlertResolveView.as_view(), name="api-alert-resolve"),
+    path("alert-rules/", alerts.AlertRulesView.as_view(), name="api-alert-rules"),
+    path("alert-rules/<str:name>/", alerts.AlertRuleView.as_view(), name="api-alert-rule"),
+    path("alert-subscriptions/", alerts.AlertSubscriptionsView.as_view(), name="api-alert-subscriptions"),
+    path(
+        "alert-subscriptions/<uuid:subscription_id>/",
+        alerts.AlertSubscriptionView.as_view(),
+        name="api-alert-subscription",
+    ),
     path("requeued/", allocations.RequeuedView.as_view(), name="api-requeued"),
     path("preemptions/", preemptions.PreemptionsView.as_view(), name="api-preemptions"),
     path("preemptions/matrix/", preemptions.PreemptionMatrixView.as_view(), name="api-preemption-matrix"),

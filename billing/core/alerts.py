@@ -155,15 +155,14 @@ def shortage(rule: Rule, stretches: Iterable[ShortStretch], now_ms: int) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class DriftStretch:
-    """One quota layer is full while the other is free, for a tenant. uses in millionths of the limits."""
+    """One quota layer is full while the other is free, for a tenant. gpu_us: what the other left unused meanwhile,
+    None where no calibration says."""
 
     tenant: str
-    resource: str
+    full_layer: str
     starts_ms: int
     ends_ms: int | None
-    cluster_ppm: int
-    serving_ppm: int
-    gpu_us: int
+    gpu_us: int | None
 
 
 def quota_drift(rule: Rule, stretches: Iterable[DriftStretch], now_ms: int) -> Iterator[Finding]:
@@ -172,15 +171,15 @@ def quota_drift(rule: Rule, stretches: Iterable[DriftStretch], now_ms: int) -> I
         until_ms = now_ms if one.ends_ms is None else one.ends_ms
         if not rule.covers(None, one.tenant) or until_ms - one.starts_ms < lasting_ms:
             continue
-        if one.gpu_us * MICRO_PER_UNIT < rule.threshold_micro * GPU_US_PER_GPU_HOUR:
+        if (one.gpu_us or 0) * MICRO_PER_UNIT < rule.threshold_micro * GPU_US_PER_GPU_HOUR:
             continue
         evidence = {
-            "cluster_use": percent(one.cluster_ppm, MICRO_PER_UNIT),
-            "serving_use": percent(one.serving_ppm, MICRO_PER_UNIT),
-            "gpu_hours": gpu_hours(one.gpu_us),
+            "full_layer": figure(one.full_layer, "layer"),
             "lasted": lapse(until_ms - one.starts_ms),
         }
-        subject = f"tenant:{one.tenant}#{one.resource}"
+        if one.gpu_us is not None:
+            evidence["unused"] = gpu_hours(one.gpu_us)
+        subject = f"tenant:{one.tenant}#{one.full_layer}"
         opens_ms = one.starts_ms + lasting_ms
         yield Finding(subject, one.starts_ms, opens_ms, evidence, one.ends_ms, tenant=one.tenant)
 

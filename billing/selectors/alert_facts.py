@@ -16,6 +16,7 @@ from billing import sql_alerts as sql
 from billing.core import alerts as core
 from billing.core.calibration import TokenCost
 from billing.core.shortage import shortages
+from billing.selectors.quota import quota_drift
 from billing.services.allocation_facts import HolderIndex, void_events
 from billing.services.preemption_moments import read_changes, service_owners
 from ledger.core.periods import Span, to_datetime, to_ms
@@ -60,6 +61,16 @@ class Facts:
             core.ShortStretch(pool.slug, one.starts_ms, one.ends_ms, one.deficit, one.deficit_gpu_us)
             for pool in pools
             for one in shortages(read_changes(pool, window, self.void, index), owners, window)
+        ]
+
+    @cached_property
+    def drifting(self) -> list[core.DriftStretch]:
+        """Quota drift since `since_ms`; what is still so at `now_ms` has no end."""
+        return [
+            core.DriftStretch(
+                one.tenant, one.drift.full_layer, one.drift.starts_ms, one.drift.ends_ms, one.drift.gpu_us
+            )
+            for one in quota_drift(Span(self.since_ms, self.now_ms + 1))
         ]
 
     def reserved(self, lasting_s: int) -> list[core.ReservedUse]:

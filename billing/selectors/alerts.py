@@ -96,3 +96,13 @@ def subscription_row(subscription: AlertSubscription) -> dict[str, Any]:
         "language": subscription.language,
         "enabled": subscription.enabled,
     }
+
+
+def may_change_rules(access: Access) -> bool:
+    """Platform and finance set what is looked for and whom the ledger tells."""
+    return access.is_platform or access.is_finance
+
+
+def may_act_on(alert: Alert, access: Access) -> bool:
+    """Whoever may change rules acts on any alert, a tenant's admin on those about it."""
+    return may_change_rules(access) or alert.tenant_id in access.admin_of

@@ -28,6 +28,7 @@ Look = Callable[[core.Rule, Facts], Iterable[core.Finding]]
 
 LOOKS: dict[str, Look] = {
     "shortage": lambda rule, facts: core.shortage(rule, facts.short, facts.now_ms),
+    "quota_drift": lambda rule, facts: core.quota_drift(rule, facts.drifting, facts.now_ms),
     "unused_reservation": lambda rule, facts: core.unused_reservation(
         rule, facts.reserved(rule.lasting_s), facts.now_ms
     ),

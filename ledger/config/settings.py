@@ -206,6 +206,9 @@ PUBLIC_URL = env_text("LEDGER_PUBLIC_URL").rstrip("/")
 # Networks that are not public and yet may be told of alerts: 10.0.0.0/8,192.168.7.9/32
 WEBHOOK_PRIVATE_NETWORKS = env_list("LEDGER_WEBHOOK_PRIVATE_NETWORKS", [])
 
+# The section list counts what is open without the record knowing who opens it.
+OPEN_ALERTS = "billing.selectors.alerts.open_count"
+
 # --- Languages, time, static files ------------------------------------------------------------------
 
 LANGUAGE_CODE = "en"

@@ -31,6 +31,7 @@ from ledger.core.units import (
     seconds_text,
 )
 from ledger.wording import (
+    ALERT_STATES,
     BATCH_STATES,
     CATEGORIES,
     CAUSES,
@@ -41,6 +42,7 @@ from ledger.wording import (
     PAYERS,
     PERIOD_STATES,
     PREEMPTOR_SOURCES,
+    SEVERITIES,
     STATEMENT_STATES,
     TIME_UNITS,
     apart_from_neighbours,
@@ -280,6 +282,16 @@ def set_apart(line: Any) -> str:
 @register.filter
 def preemptor_source(name: str) -> str:
     return str(PREEMPTOR_SOURCES.get(name, name))
+
+
+@register.filter
+def severity(name: str) -> str:
+    return str(SEVERITIES.get(name, name))
+
+
+@register.filter
+def alert_state(name: str) -> str:
+    return str(ALERT_STATES.get(name, name))
 
 
 @register.filter

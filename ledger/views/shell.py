@@ -9,6 +9,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.functional import cached_property
+from django.utils.module_loading import import_string
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
@@ -28,6 +29,7 @@ class Section:
     url: str
     key: str = ""
     current: bool = False
+    count: int = 0
 
 
 class Shell:
@@ -102,9 +104,20 @@ class Shell:
         if self.access.sees_all_tenants:
             entries.append((_("Cluster"), reverse("billing:cluster"), "c"))
             entries.append((_("Ingest"), reverse("ingest:overview"), "i"))
+        if self.access.sees_anything:
+            entries.append((_("Alerts"), reverse("billing:alerts"), "a"))
         here = self.request.path
         best = max((url for _name, url, _key in entries if here.startswith(url)), key=len, default="")
-        return [Section(name, url, key, url == best) for name, url, key in entries]
+        return [
+            Section(name, url, key, url == best, self.open_alerts if key == "a" else 0)
+            for name, url, key in entries
+        ]
+
+    @cached_property
+    def open_alerts(self) -> int:
+        """How many alerts nobody has dealt with (setting OPEN_ALERTS names who counts)."""
+        counted: int = import_string(settings.OPEN_ALERTS)(self.access)
+        return counted
 
     @property
     def roles(self) -> str:

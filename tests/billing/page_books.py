@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.contrib.auth.models import AnonymousUser
 from django.test import Client
 
-from billing.models import GpuPrice, Policy, PreemptionRecord, RateCard, Statement
+from billing.models import Alert, AlertRule, GpuPrice, Policy, PreemptionRecord, RateCard, Statement
 from billing.services.months import compute_month
 from ingest.models import Batch
 from ledger.core.periods import Month
@@ -144,6 +144,28 @@ def client_of(user: User | AnonymousUser) -> Client:
     if isinstance(user, User):
         client.force_login(user)
     return client
+
+
+def alert_of_acme(pool: Pool) -> Alert:
+    """An open shortage of the pool that acme, who reserves there, is told of; made once."""
+    rule, _ = AlertRule.objects.get_or_create(
+        name="shortage", defaults={"kind": "shortage", "threshold_micro": 0, "severity": "critical"}
+    )
+    alert, _ = Alert.objects.get_or_create(
+        rule=rule,
+        subject=f"pool:{pool.slug}",
+        defaults={
+            "kind": "shortage",
+            "severity": "critical",
+            "pool": pool,
+            "started_at": hour(1),
+            "opened_at": hour(1),
+            "last_seen_at": hour(2),
+            "evidence": {"missing": {"value": "12", "unit": "GPU"}},
+        },
+    )
+    alert.audience.set([Tenant.objects.get(holder__slug="acme")])
+    return alert
 
 
 def line_position(statement: Statement, category: str, kind: str = "usage") -> int:

@@ -17,6 +17,7 @@ from tests.billing.page_books import (
     MONTH,
     PEOPLE,
     Books,
+    alert_of_acme,
     client_of,
     line_position,
     make_books,
@@ -70,6 +71,8 @@ RULES: dict[str, Rule] = {
     "billing:workload": Rule(
         (*RUNNERS, *ACME), lambda books: {"pool": books.pool.slug, "workload": "wl-4/a"}
     ),
+    "billing:alerts": Rule(WITH_A_ROLE),
+    "billing:alert": Rule((*RUNNERS, *ACME), lambda books: {"alert_id": alert_of_acme(books.pool).pk}),
     "billing:cluster": Rule(RUNNERS),
     "billing:search": Rule(WITH_A_ROLE),
     "ingest:overview": Rule(RUNNERS),
