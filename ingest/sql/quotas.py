@@ -1,7 +1,8 @@
 """Quotas as they stand, moved with what a booking brings."""
 
-# The newest quota fact of each tenant, layer, resource and scope. In order of the key quota_standing_key, so that
-# bookings queue up and never deadlock. Nobody's quotas are left out; a mapping made later is put right by computing.
+# The newest quota fact of each tenant, layer, resource and scope; of two of one instant the greatest (source, id), in
+# whatever order they come (quota_latest). In order of the key quota_standing_key, so that bookings queue up and never
+# deadlock. Nobody's quotas are left out; a mapping made later is put right by computing.
 MOVE_QUOTAS = """
 INSERT INTO ledger_quotastanding AS kept
     (tenant_id, layer, resource, pool_id, service_id, limit_milli, used_milli, as_of)
@@ -17,6 +18,14 @@ LEFT JOIN ledger_holder slug_holder ON identity.kind = 'tenant' AND slug_holder.
 LEFT JOIN ledger_identitymapping mapping
     ON mapping.identity_id = identity.id AND mapping.validity @> quota.starts_at
 WHERE verdict.is_new AND verdict.type = 10 AND coalesce(slug_holder.id, mapping.tenant_id) IS NOT NULL
+  AND NOT EXISTS (
+      SELECT 1 FROM ledger_quotalevel rival
+      JOIN ledger_event rival_event ON rival_event.id = rival.event_id
+      JOIN ledger_source rival_source ON rival_source.id = rival_event.source_id
+      WHERE rival.identity_id = quota.identity_id AND rival.layer = quota.layer AND rival.resource = quota.resource
+        AND rival.starts_at = quota.starts_at AND rival.pool_id IS NOT DISTINCT FROM quota.pool_id
+        AND rival.service_id IS NOT DISTINCT FROM quota.service_id
+        AND (rival_source.uri, rival_event.event_id) > (source.uri, event.event_id))
 ORDER BY 1, 2, 3, 4, 5, quota.starts_at DESC, source.uri DESC, event.event_id DESC
 ON CONFLICT (tenant_id, layer, resource, pool_id, service_id) DO UPDATE SET
     limit_milli = excluded.limit_milli, used_milli = excluded.used_milli, as_of = excluded.as_of

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from billing.models import Budget, MonthLine, Statement
 from billing.services.configuration import apply_document
@@ -16,9 +18,12 @@ from tests.billing.test_api import client, get
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
 
-@pytest.fixture
-def books() -> Books:
-    return make_books()
+@pytest.fixture(scope="module")
+def books(django_db_setup: None, django_db_blocker: Any) -> Iterator[Books]:
+    """The worked example, built once: tests are rolled back to it."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield make_books()
+        transaction.set_rollback(True)
 
 
 def post(api: Any, **body: Any) -> Any:

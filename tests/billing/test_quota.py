@@ -86,6 +86,14 @@ def test_the_newest_fact_stands_in_whatever_order_facts_come(world: None) -> Non
     assert standings() == booked
 
 
+@pytest.mark.parametrize("order", [("q1", "q2"), ("q2", "q1")])
+def test_of_two_facts_for_one_instant_the_greatest_id_stands(world: None, order: tuple[str, str]) -> None:
+    used = {"q1": 10, "q2": 20}
+    for name in order:
+        deliver(quota(name, "2026-10-03T01:00:00Z", 90, used[name]))
+    assert standings()[-1] == ("acme", "serving", "concurrency", None, "chat", 90_000, 20_000)
+
+
 def test_tokens_of_shared_services_use_up_the_contract_as_they_are_booked(world: None) -> None:
     served = {"service": "chat", "input_tokens": 100, "output_tokens": 50}
     deliver(
