@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from django.db import transaction
@@ -24,7 +25,7 @@ from ingest.services.inbox import Body, accept_batch
 from ingest.services.native_records import keep_notices, refused_record
 from ingest.services.source_config import UnreadableSource, source_config
 from ledger.models import Source
-from ledger.services.audit import Actor, record
+from ledger.services.audit import SYSTEM, Actor, record
 
 DOOR = "retry"
 BATCH_EVENTS = 20_000
@@ -96,10 +97,15 @@ def retry_quarantine(
 ) -> Iterator[Receipt]:
     """Send waiting lines through the inbox again and book them here and now; what is still wrong comes back to
     quarantine, in its new batch."""
+    lines, batches = 0, []
     for sent in _send(open_quarantine(reasons=reasons, batch_id=batch_id), by):
+        lines += sent.lines
+        batches.append(sent.batch.pk)
         receipt = book_batch(sent.batch.pk, wait=True)
         if receipt is not None:
             yield receipt
+    if batches:
+        _tell(Actor(by or SYSTEM), {"reasons": list(reasons), "batch": batch_id}, lines, batches)
 
 
 def send_again(
@@ -120,15 +126,20 @@ def send_again(
     if not sent:
         raise QuarantineProblem("nothing_to_retry", "nothing in quarantine fits that and can be tried again")
     asked = {"reasons": list(reasons), "batch": batch_id, "source": source_uri, "ids": ids and list(ids)}
+    _tell(by, asked, sum(one.lines for one in sent), [one.batch.pk for one in sent])
+    return sent
+
+
+def _tell(by: Actor, asked: dict[str, Any], lines: int, batches: list[int]) -> None:
+    """The entry on the audit trail: what was asked for, and what became of it."""
     record(
         by,
         "retry_quarantine",
         "quarantine",
-        ", ".join(reasons)[:200] or "all",
+        ", ".join(asked["reasons"])[:200] or "all",
         before={name: value for name, value in asked.items() if value},
-        after={"lines": sum(one.lines for one in sent), "batches": [one.batch.pk for one in sent]},
+        after={"lines": lines, "batches": batches},
     )
-    return sent
 
 
 @transaction.atomic

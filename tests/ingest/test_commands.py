@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 
 from ingest.models import Batch, QuarantinedEvent
 from ingest.services import importing
-from ledger.models import Event, Level, Source
+from ledger.models import AuditEntry, Event, Level, Source
 from tests.ingest.feeding import all_facts, deliver, event, lines, occupancy, small_world
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
@@ -143,6 +143,12 @@ def test_retry_books_each_line_once() -> None:
     with pytest.raises(CommandError, match="nothing in quarantine fits"):
         said("retry_quarantine", reason=["unknown_tenant"])
     assert said("retry_quarantine").startswith("received 1, booked 0")
+    told = AuditEntry.objects.filter(action="retry_quarantine").order_by("pk")
+    assert [(entry.actor, entry.object_id, entry.after["lines"]) for entry in told] == [
+        ("command line", "unknown_tenant", 3),
+        ("command line", "unknown_tenant", 3),
+        ("command line", "all", 1),
+    ]
 
 
 def small_world_with(slug: str) -> None:

@@ -558,6 +558,20 @@ def _first_seen() -> str:
     return Identity.objects.get(**TEAM).first_seen_at.isoformat().replace("+00:00", "Z")
 
 
+def test_what_is_held_on_past_a_mappings_end_is_unmapped_from_then_on() -> None:
+    deliver(
+        occupancy("o-1", "2026-10-01T00:00:00Z", 1, identity=TEAM),
+        occupancy("o-2", "2026-10-01T00:00:00Z", 1, workload="over", identity=TEAM),
+        occupancy("o-3", "2026-10-02T00:00:00Z", 0, workload="over", identity=TEAM),
+    )
+    api = client()
+    call(api, "identities/", {**TEAM, "tenant": "acme", "valid_to": NOON, "reason": "the team moved"})
+    (row,) = call(api, "identities/unmapped/").json()["results"]
+    assert (row["levels"], row["first_fact_at"], row["last_fact_at"]) == (1, NOON, NOON)
+    call(api, "identities/", {**TEAM, "tenant": "beta", "valid_from": NOON, "reason": "to beta"})
+    assert call(api, "identities/unmapped/").json()["results"] == []
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
