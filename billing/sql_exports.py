@@ -29,3 +29,39 @@ JOIN ledger_holder borrower ON borrower.id = l.borrower_id
 WHERE l.starts_at >= %(from)s AND l.starts_at < %(to)s AND borrower.slug = ANY(%(borrowers)s) AND l.gpu_us > 0
 ORDER BY pool.slug, borrower.slug, l.starts_at, lender.slug
 """
+
+# What a holder's part of a slot rests on: of the pool's capacity and of each subject of the holder, the level in force
+# at the slot's start and those within its hour. Leans on level_of_subject and subject_key.
+LEVELS_IN_A_SLOT = """
+WITH named AS (
+    SELECT identity.id FROM ledger_identity identity
+    WHERE identity.kind IN ('tenant', 'service') AND identity.value = %(holder)s
+    UNION
+    SELECT mapping.identity_id FROM ledger_identitymapping mapping JOIN ledger_holder holder ON holder.id = tenant_id
+    WHERE holder.slug = %(holder)s AND mapping.validity @> %(at)s::timestamptz
+), held AS (
+    SELECT subject.pool_id, subject.kind, subject.subject, subject.attempt FROM ledger_subject subject
+    JOIN ledger_pool pool ON pool.id = subject.pool_id AND pool.slug = %(pool)s
+    WHERE subject.kind IN (1, 2, 3) AND first_at < %(at)s::timestamptz + interval '1 hour'
+      AND (last_at >= %(at)s::timestamptz OR last_milli_gpus > 0)
+), found AS (
+    SELECT level.* FROM held CROSS JOIN LATERAL (
+        (SELECT * FROM ledger_level level
+         WHERE (level.pool_id, level.kind, level.subject, level.attempt)
+             = (held.pool_id, held.kind, held.subject, held.attempt) AND level.starts_at <= %(at)s::timestamptz
+         ORDER BY level.starts_at DESC, level.id LIMIT 1)
+        UNION ALL
+        (SELECT * FROM ledger_level level
+         WHERE (level.pool_id, level.kind, level.subject, level.attempt)
+             = (held.pool_id, held.kind, held.subject, held.attempt)
+           AND level.starts_at > %(at)s::timestamptz AND level.starts_at < %(at)s::timestamptz + interval '1 hour')
+    ) level
+    WHERE level.identity_id IS NULL OR level.identity_id IN (SELECT id FROM named)
+)
+SELECT source.uri, event.event_id, booking.batch, event.line,
+       CASE found.kind WHEN 1 THEN 'capacity' WHEN 2 THEN 'reservation' ELSE 'occupancy' END, found.subject,
+       found.starts_at, found.milli_gpus, event.body
+FROM found JOIN ledger_event event ON event.id = found.event_id
+JOIN ledger_source source ON source.id = event.source_id JOIN ledger_booking booking ON booking.id = event.booking_id
+ORDER BY found.kind, found.subject COLLATE "C", found.starts_at, event.id
+"""

@@ -6,7 +6,7 @@ doors provides the answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -30,3 +30,21 @@ def inbox_evidence(starts_at: datetime, ends_at: datetime) -> InboxEvidence:
     """What waits for [starts_at, ends_at). Raises ImportError where nothing is wired: silence would look clean."""
     provider: InboxProvider = import_string(settings.INBOX_EVIDENCE)
     return provider(starts_at, ends_at)
+
+
+@dataclass(frozen=True, slots=True)
+class RawBatch:
+    """A delivery as it came. body: None once past retention; its hash stays."""
+
+    id: int
+    content_type: str
+    content_encoding: str
+    adapter: str
+    sha256: str
+    body: bytes | None
+
+
+def raw_batches(ids: Iterable[int]) -> Iterator[RawBatch]:
+    """The deliveries of these ids, in their order, one body in memory at once (setting RAW_BATCHES)."""
+    provider: Callable[[Iterable[int]], Iterator[RawBatch]] = import_string(settings.RAW_BATCHES)
+    return provider(ids)

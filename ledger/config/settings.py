@@ -196,6 +196,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {}  # filled from BEAT_SCHEDUL
 
 # Billing asks what the inbox still holds before a month closes, without knowing that there is one.
 INBOX_EVIDENCE = "ingest.selectors.month_evidence.month_evidence"
+RAW_BATCHES = "ingest.selectors.raw_batches.raw_batches"
 # Pruning asks billing which months have an open dispute, without knowing what a dispute is.
 MONTHS_IN_DISPUTE = "billing.selectors.disputes.months_in_dispute"
 
