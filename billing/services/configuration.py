@@ -25,6 +25,7 @@ from billing.models import (
     TokenPrice,
 )
 from billing.services.budgets import BudgetError, set_budget
+from billing.services.quota_standings import refresh_quota_standings
 from ledger.core.units import GPU_US_PER_GPU_HOUR
 from ledger.locks import Lock, acquire
 from ledger.models import (
@@ -87,6 +88,8 @@ def apply_configuration(
             if dry_run:
                 raise _Undo
             if application.diff:
+                # A quota that a contract gives counts for gateways at once, not from the next computation on.
+                refresh_quota_standings(application.now)
                 after = {"changes": application.diff, "retroactive": retroactive}
                 record(Actor(by or SYSTEM), "apply_configuration", "configuration", "ledger", after=after)
     except _Undo:

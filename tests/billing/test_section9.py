@@ -16,6 +16,8 @@ from tests.billing.level_facts import MONTH, book, hour, identity
 from tests.billing.page_books import HOURS_OF_OCTOBER, Books, make_books
 from tests.billing.preemption_facts import event
 from tests.billing.test_api import client, get
+from tests.ingest.feeding import deliver, request, small_world
+from tests.ingest.feeding import event as fed_event
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -278,3 +280,34 @@ def test_every_list_is_csv_too(asked: None, path: str) -> None:
     answer = client("finance").get(f"/api/v1/{path}{'&' if '?' in path else '?'}format=csv")
     assert (answer.status_code, answer["Content-Type"].split(";")[0]) == (200, "text/csv")
     assert len(answer.content.splitlines()) > 1
+
+
+def test_a_request_tried_again_was_asked_for_once_and_so_was_one_that_ran_after_a_refusal() -> None:
+    """r-1 was preempted and completed on its second attempt; r-2 was refused and then completed as a further attempt;
+    r-3 timed out for good. Three were asked for, two completed."""
+    small_world()
+    deliver(
+        request("r-1", "2026-10-03T01:00:00Z", "2026-10-03T00:59:00Z", outcome="preempted"),
+        request("r-1b", "2026-10-03T01:05:00Z", "2026-10-03T01:04:00Z", request="r-1", attempt=2),
+        request("r-2b", "2026-10-03T02:00:00Z", "2026-10-03T01:59:00Z", request="r-2", attempt=2),
+        request("r-3", "2026-10-03T03:00:00Z", "2026-10-03T02:59:00Z", outcome="timeout"),
+        fed_event(
+            "rejection",
+            "rej-2",
+            "2026-10-03T01:58:00Z",
+            tenant="acme",
+            layer="capacity",
+            reason="full",
+            status=503,
+            request="r-2",
+            model="qwen",
+        ),
+    )
+    (row,) = rows("finance", f"demand/?{WINDOW}")
+    assert {name: row[name] for name in ("asked", "completed", "rejected", "preempted", "timed_out")} == {
+        "asked": "3",
+        "completed": "2",
+        "rejected": "0",
+        "preempted": "0",
+        "timed_out": "1",
+    }
