@@ -6,13 +6,16 @@ and dark and every legend agree.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.utils.translation import gettext as _
 
+from billing.selectors.pages_pools import Bucket
 from billing.selectors.pages_statements import MonthOfDays
 from ledger.core.figures import set_digits
-from ledger.core.units import gpu_hours_fixed
+from ledger.core.units import MILLI_PER_GPU, gpu_hours_fixed
 from ledger.wording import category_name
 
 # From the ground up: what the reservation holds, then what was run beyond it.
@@ -47,6 +50,54 @@ def daily_chart(month: MonthOfDays) -> dict[str, Any]:
             "xaxis": {"type": "date", "tickformat": "%d"},
         },
     }
+
+
+POOL_STACK = (
+    "reserved_used",
+    "borrowed",
+    "undelivered",
+    "reserved_idle",
+    "on_demand",
+    "unreserved_idle",
+)
+
+
+def pool_chart(buckets: Sequence[Bucket], zone: ZoneInfo, urls: Sequence[str] = ()) -> dict[str, Any]:
+    """A pool's GPUs over time: bars stacked by category that fill up to the line of its capacity.
+
+    The height is the mean of the bucket in GPUs; the hover says the exact GPU-hours. `urls`: where a bar leads to.
+    """
+    x = [f"{bucket.starts_at.astimezone(zone):%Y-%m-%dT%H:%M:%S}" for bucket in buckets]
+    traces = []
+    for name in POOL_STACK:
+        values = [bucket.gpu_us[name] for bucket in buckets]
+        if any(values):
+            bar = _bar(name, x, values)
+            traces.append({**bar, "y": _gpus(buckets, values), "hovertemplate": _HOVER_AT})
+    capacity = [bucket.gpu_us["capacity"] for bucket in buckets]
+    line = {**_reservation(x, capacity), "name": _("Capacity"), "y": _gpus(buckets, capacity)}
+    traces.append({**line, "line": {"shape": "hvh", "width": 1.5}, "hovertemplate": _HOVER_AT})
+    return {
+        "data": traces,
+        "urls": list(urls),
+        "layout": {
+            "barmode": "stack",
+            "bargap": 0.12 if len(buckets) < 60 else 0,
+            "yaxis": {"title": {"text": _("GPUs")}, "rangemode": "tozero"},
+            "xaxis": {"type": "date"},
+        },
+    }
+
+
+_HOVER_AT = "%{x|%Y-%m-%d %H:%M}<br>%{fullData.name}: %{y:.2f} GPUs, %{customdata}<extra></extra>"
+
+
+def _gpus(buckets: Sequence[Bucket], gpu_us: Sequence[int]) -> list[float]:
+    """How tall to draw it: the mean over the bucket."""
+    return [
+        round(value / (bucket.length_ms * MILLI_PER_GPU), 4) if bucket.length_ms else 0.0
+        for value, bucket in zip(gpu_us, buckets, strict=True)
+    ]
 
 
 def _bar(category: str, days: list[str], gpu_us: list[int]) -> dict[str, Any]:

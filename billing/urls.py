@@ -8,6 +8,7 @@ from billing.views.cluster import ClusterPage
 from billing.views.lending import LendingPage
 from billing.views.months import Home, MonthFile, MonthPage, MonthsPage
 from billing.views.platform import PlatformPage
+from billing.views.pools import PoolPage
 from billing.views.preemptions import MonthPreemptionsPage, PreemptionPage
 from billing.views.search import SearchPage
 from billing.views.statements import StatementFile, StatementLinePage, StatementPage, StatementPdf
@@ -35,5 +36,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("alerts/", AlertsPage.as_view(), name="alerts"),
     path("alerts/<uuid:alert_id>/", AlertPage.as_view(), name="alert"),
     path("cluster/", ClusterPage.as_view(), name="cluster"),
+    path("pools/<str:pool>/", PoolPage.as_view(), name="pool"),
     path("search/", SearchPage.as_view(), name="search"),
 ]

@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db import connection
-from django.db.models import Max
+from django.db.models import Count, Max, QuerySet, Sum
+from django.db.models.functions import Coalesce
 
 from billing.models import PreemptionRecord
 from billing.selectors.statements import preemption_records
 from billing.sql_pages import LEVELS_NOW
 from ledger.access import Access
+from ledger.core.periods import Span, to_datetime, to_ms
+from ledger.core.units import MS_PER_DAY
 from ledger.models import LevelKind, Pool, Source
 from ledger.selectors.corrections import void_facts
 
 RECENT_PREEMPTIONS = 15
+DAYS_LOOKED_BACK = 7
 
 
 @dataclass(frozen=True)
@@ -97,3 +101,92 @@ def newest_fact_at() -> datetime | None:
 
 def recent_preemptions(access: Access) -> list[PreemptionRecord]:
     return list(preemption_records(access)[:RECENT_PREEMPTIONS])
+
+
+def recent_window(now: datetime) -> Span:
+    """The last days that facts tell of: up to now, or to the newest fact where nothing has come in since."""
+    end_ms = min(to_ms(newest_fact_at() or now) + 1, to_ms(now))
+    return Span(end_ms - DAYS_LOOKED_BACK * MS_PER_DAY, end_ms)
+
+
+@dataclass(frozen=True)
+class Preempting:
+    """What one holder took from others in the window; holder None: unknown, or the platform itself."""
+
+    holder_id: int | None
+    preemptions: int
+    milli_gpus: int
+    victims: int
+    last_at: datetime
+
+
+def who_is_preempting(access: Access, window: Span) -> list[Preempting]:
+    """By holder, most first. One query."""
+    rows = (
+        _decided_in(access, window)
+        .values("preemptor_id")
+        .annotate(
+            hits=Count("pk"),
+            gpus=Sum("milli_gpus"),
+            victims=Count("victim_workload", distinct=True),
+            last=Max("decided_at"),
+        )
+        .order_by("-hits", "preemptor_id")
+    )
+    return [
+        Preempting(row["preemptor_id"], row["hits"], int(row["gpus"]), row["victims"], row["last"])
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True)
+class RepeatVictim:
+    """Work that was hit more than once in the window. Sums over what is known."""
+
+    holder_id: int
+    pool: str
+    workload: str
+    preemptions: int
+    requeued_gpu_us: int
+    waiting_gpu_us: int
+    last_at: datetime
+
+
+def repeat_victims(access: Access, window: Span) -> list[RepeatVictim]:
+    """Most often hit first. One query."""
+    rows = (
+        _decided_in(access, window)
+        .exclude(victim_workload__isnull=True)
+        .exclude(victim_workload="")
+        .values("victim_id", "pool__slug", "victim_workload")
+        .annotate(
+            hits=Count("pk"),
+            requeued=Sum(Coalesce("lost_gpu_us", 0) + Coalesce("recompute_gpu_us", 0)),
+            waited=Sum("waiting_gpu_us"),
+            last=Max("decided_at"),
+        )
+        .filter(hits__gt=1)
+        .order_by("-hits", "-waited", "victim_workload")
+    )
+    return [
+        RepeatVictim(
+            row["victim_id"],
+            row["pool__slug"],
+            row["victim_workload"] or "",
+            row["hits"],
+            int(row["requeued"]),
+            int(row["waited"]),
+            row["last"],
+        )
+        for row in rows
+    ]
+
+
+def _decided_in(access: Access, window: Span) -> QuerySet[PreemptionRecord]:
+    """Preemptions of running work; plain rows, so that they can be grouped."""
+    visible = preemption_records(access).filter(
+        decided_at__gte=to_datetime(window.start_ms), decided_at__lt=to_datetime(window.end_ms)
+    )
+    return PreemptionRecord.objects.filter(
+        pk__in=visible.order_by().values("pk"), queued_only=False
+    ).order_by()

@@ -198,14 +198,23 @@ def _difference(currency: str) -> Callable[[TenantMonth], Any]:
     return html
 
 
-def pools_table(rows: Callable[[], Sequence[PoolMonth]], whole: Callable[[], PoolMonth | None]) -> Table:
+def pools_table(
+    rows: Callable[[], Sequence[PoolMonth]], whole: Callable[[], PoolMonth | None], month: str
+) -> Table:
     """The law of conservation as figures: what stands behind the bars."""
 
     def part(name: str) -> Callable[[PoolMonth], int]:
         return lambda row: next(one.gpu_us for one in row.parts if one.category == name)
 
     columns = [
-        Column("pool", _("Pool"), of="pool.slug"),
+        Column(
+            "pool",
+            _("Pool"),
+            of="pool.slug",
+            link=lambda row: (
+                reverse("billing:pool", args=[row.pool.slug]) + f"?zoom=month&at={month}-15T00:00:00Z"
+            ),
+        ),
         Column("capacity_gpu_hours", _("Capacity"), GPU_HOURS, of="capacity_gpu_us"),
         *[
             Column(f"{name}_gpu_hours", category_name(name), GPU_HOURS, of=part(name))

@@ -152,7 +152,7 @@ class MonthPage(TablePage):
         ]
         if sees_all:
             found += [
-                pools_table(lambda: self.pools, lambda: whole_of(self.pools)),
+                pools_table(lambda: self.pools, lambda: whole_of(self.pools), month),
                 causes_table(lambda: self.preemptions.causes, month),
                 pairs_table(lambda: self.preemptions.pairs, month),
                 reconciliation_table(lambda: self.comparisons),

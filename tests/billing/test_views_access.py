@@ -74,6 +74,7 @@ RULES: dict[str, Rule] = {
     "billing:alerts": Rule(WITH_A_ROLE),
     "billing:alert": Rule((*RUNNERS, *ACME), lambda books: {"alert_id": alert_of_acme(books.pool).pk}),
     "billing:cluster": Rule(RUNNERS),
+    "billing:pool": Rule(RUNNERS, lambda books: {"pool": books.pool.slug}),
     "billing:search": Rule(WITH_A_ROLE),
     "ingest:overview": Rule(RUNNERS),
     "ingest:batch": Rule(RUNNERS, lambda books: {"batch_id": books.batch.pk}),

@@ -45,7 +45,12 @@
   const draw = () => {
     for (const holder of document.querySelectorAll("[data-figure]")) {
       const figure = JSON.parse(document.getElementById(holder.dataset.figure).textContent);
+      const isNew = !holder.classList.contains("js-plotly-plot");
       window.Plotly.react(holder, figure.data.map(coloured), { ...framed(figure.layout), width: holder.clientWidth, height: height(holder) }, CONFIG);
+      // A bar leads closer; the table behind the chart has the same links.
+      if (isNew && figure.urls?.length) {
+        holder.on("plotly_click", (event) => window.location.assign(figure.urls[event.points[0].pointIndex]));
+      }
     }
   };
 
