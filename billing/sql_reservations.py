@@ -45,7 +45,8 @@ SELECT CASE %(step)s WHEN 'all' THEN %(from)s
                      ELSE greatest(date_trunc(%(step)s, a.starts_at, %(zone)s), %(from)s) END AS bucket,
        pool.slug, holder.slug, holder.kind, coalesce(service.owner_id, tenant.holder_id),
        sum(a.reserved_used_gpu_us)::numeric, sum(a.lent_gpu_us)::numeric, sum(a.reserved_idle_gpu_us)::numeric,
-       sum(a.undelivered_gpu_us)::numeric, sum(a.oversold_gpu_us)::numeric
+       sum(a.undelivered_gpu_us)::numeric, sum(a.oversold_gpu_us)::numeric,
+       sum(a.undelivered_pending_gpu_us)::numeric
 FROM billing_allocation a
 JOIN ledger_pool pool ON pool.id = a.pool_id
 JOIN ledger_holder holder ON holder.id = a.holder_id

@@ -57,12 +57,14 @@ class UtilizationRowSerializer(serializers.Serializer[Any]):
     idle_gpu_hours = serializers.CharField()
     undelivered_gpu_hours = serializers.CharField()
     oversold_gpu_hours = serializers.CharField()
+    undelivered_pending_gpu_hours = serializers.CharField(help_text="part of undelivered: not started yet")
     reserved_gpu_us = serializers.CharField()
     used_gpu_us = serializers.CharField()
     lent_gpu_us = serializers.CharField()
     idle_gpu_us = serializers.CharField()
     undelivered_gpu_us = serializers.CharField()
     oversold_gpu_us = serializers.CharField()
+    undelivered_pending_gpu_us = serializers.CharField()
     used_share = serializers.CharField(help_text="decimal, 0 to 1")
 
 
@@ -176,6 +178,7 @@ def _utilization_row(row: Utilization) -> dict[str, Any]:
         "idle": use.idle,
         "undelivered": use.undelivered,
         "oversold": use.oversold,
+        "undelivered_pending": use.undelivered_pending,
     }
     share = round_half_even(use.used * 10**_SHARE_PLACES, use.reserved) if use.reserved else 0
     return {

@@ -19,13 +19,15 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """gpu_us; reserved is their sum."""
+    """gpu_us; reserved is the sum of the first five. undelivered_pending: the part of undelivered for work that had not
+    started yet."""
 
     used: int = 0
     lent: int = 0
     idle: int = 0
     undelivered: int = 0
     oversold: int = 0
+    undelivered_pending: int = 0
 
     @property
     def reserved(self) -> int:
@@ -58,6 +60,8 @@ def use_of_reservations(reserved: Sequence[Reserved], use: Use) -> list[Use]:
     take("used", used - min(used, sum(fixed)), list(left))
     take("undelivered", use.undelivered, list(left))
     take("oversold", use.oversold, list(left))
+    undelivered = parts["undelivered"]
+    pending = apportion(min(use.undelivered_pending, sum(undelivered)), undelivered)
     return [
         Use(
             parts["used"][place],
@@ -65,6 +69,7 @@ def use_of_reservations(reserved: Sequence[Reserved], use: Use) -> list[Use]:
             left[place],
             parts["undelivered"][place],
             parts["oversold"][place],
+            pending[place],
         )
         for place in range(len(reserved))
     ]

@@ -98,10 +98,9 @@ def utilization(
     with connection.cursor() as cursor:
         cursor.execute(UTILIZATION, parameters)
         for bucket, pool, holder, kind, tenant_id, *sums in cursor.fetchall():
-            used, lent, idle, undelivered, oversold = (int(value) for value in sums)
             service = holder if kind == HolderKind.SERVICE else ""
             tenant = slugs[tenant_id] if tenant_id else ("platform" if service else holder)
-            use = Use(used, lent, idle, undelivered, oversold)
+            use = Use(*(int(value) for value in sums))
             rows.append(Utilization(bucket, pool, tenant, service, "", use))
     return _by_reservation(rows, window, pools, tenant_ids) if by_reservation else rows
 

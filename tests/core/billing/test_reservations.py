@@ -11,9 +11,11 @@ from billing.core.reservations import Reserved, Use, use_of_reservations
 def test_use_fills_what_may_not_be_lent_first() -> None:
     """6 fixed and 10 lendable; 8 used: all of the fixed and 2; 3 lent; of the 5 left 1 undelivered, 4 idle."""
     reserved = [Reserved("fixed", 6, lendable=False), Reserved("spare", 10)]
-    assert use_of_reservations(reserved, Use(used=8, lent=3, idle=4, undelivered=1)) == [
+    assert use_of_reservations(
+        reserved, Use(used=8, lent=3, idle=4, undelivered=1, undelivered_pending=1)
+    ) == [
         Use(used=6),
-        Use(used=2, lent=3, idle=4, undelivered=1),
+        Use(used=2, lent=3, idle=4, undelivered=1, undelivered_pending=1),
     ]
 
 
