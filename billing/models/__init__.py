@@ -28,6 +28,7 @@ from billing.models.life import (
     RunState,
     StatementApproval,
 )
+from billing.models.load_tests import LoadTestRun
 from billing.models.preemption import PreemptionRecord, PreemptionShare, PreemptionWait
 from billing.models.reconciliation import DifferenceExplanation, ReconciliationLine
 from billing.models.statement import MonthLine, Statement, StatementLine, StatementState
@@ -70,6 +71,7 @@ __all__ = [
     "DisputeState",
     "GpuPrice",
     "LendingDay",
+    "LoadTestRun",
     "MonthLine",
     "Occasion",
     "Policy",
