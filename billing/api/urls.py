@@ -205,6 +205,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     ),
     path("rate-cards/", terms.RateCardsView.as_view(), name="api-rate-cards"),
     path("contracts/", terms.ContractsView.as_view(), name="api-contracts"),
+    path("policies/compare/", terms.PoliciesCompareView.as_view(), name="api-policies-compare"),
     path("policies/", terms.PoliciesView.as_view(), name="api-policies"),
     path("calibrations/", terms.CalibrationsView.as_view(), name="api-calibrations"),
 ]

@@ -58,7 +58,7 @@ def month_terms(month: Month, zone: str) -> MonthTerms:
     contracts = contracts_of(month, zone)
     rating = Terms(
         prices=price_book(pools),
-        policies=[_rating_policy(policy) for policy in policies],
+        policies=[rating_policy(policy) for policy in policies],
         ramp_percent={
             tenant_account(slug): _ramp_of(contract, month, zone)
             for slug, contract in contracts.items()
@@ -119,10 +119,10 @@ def _card(card: RateCardModel) -> RateCard:
 
 def rating_policies() -> list[RatingPolicy]:
     """All versions of the policy in order, as rating knows them."""
-    return [_rating_policy(policy) for policy in Policy.objects.order_by("valid_from")]
+    return [rating_policy(policy) for policy in Policy.objects.order_by("valid_from")]
 
 
-def _rating_policy(policy: Policy) -> RatingPolicy:
+def rating_policy(policy: Policy) -> RatingPolicy:
     share = None if policy.lend_credit == BORROWER_PAID else Fraction(policy.lend_credit)
     return RatingPolicy(
         to_ms(policy.valid_from), policy.unreserved_idle, share, dict(policy.purpose_payers or {})

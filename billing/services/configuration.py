@@ -374,19 +374,24 @@ def _apply_policies(application: Application, wanted: Configuration) -> None:
             Policy,
             {},
             table.valid_from,
-            {
-                "preemption_charged_to": table.preemption_charged_to,
-                "unreserved_idle": table.unreserved_idle,
-                "lend_credit": table.lend_credit,
-                "min_confidence_ppm": decimal_micro(table.min_confidence, f"{path}.min_confidence"),
-                "undelivered_counts_pending": table.undelivered_counts_pending,
-                "names_visible": table.names_visible,
-                "purpose_payers": dict(table.purpose_payers),
-            },
+            policy_values(table, path),
             "policy",
             path,
             table.reason,
         )
+
+
+def policy_values(table: core.PolicyTable, path: str) -> dict[str, Any]:
+    """A policy's fields but for its date."""
+    return {
+        "preemption_charged_to": table.preemption_charged_to,
+        "unreserved_idle": table.unreserved_idle,
+        "lend_credit": table.lend_credit,
+        "min_confidence_ppm": decimal_micro(table.min_confidence, f"{path}.min_confidence"),
+        "undelivered_counts_pending": table.undelivered_counts_pending,
+        "names_visible": table.names_visible,
+        "purpose_payers": dict(table.purpose_payers),
+    }
 
 
 def _apply_contracts(application: Application, wanted: Configuration) -> None:

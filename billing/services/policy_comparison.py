@@ -1,0 +1,145 @@
+"""A month under two policies side by side, without touching the books (domain.md sections 6 and 8).
+
+What is compared is computed by the same code as the books, in a transaction that is always taken back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.db import transaction
+
+from billing.core.configuration import from_document
+from billing.core.preemption_charges import PreemptionPolicy
+from billing.core.rating_lines import Line
+from billing.models import Policy
+from billing.selectors.accounts import accounts
+from billing.selectors.terms import MonthTerms, month_terms, rating_policy
+from billing.services.configuration import policy_values
+from billing.services.preemption_prices import PreemptionPrices
+from billing.services.preemption_shares import share_preemptions
+from billing.services.preemptions import rebuild_preemptions
+from billing.services.rating import rate_month
+from ledger.core.periods import Month, Span, to_ms
+from ledger.locks import Lock, try_acquire
+from ledger.models import Ledger, Period
+
+
+class ComparisonError(ValueError):
+    """It cannot be compared; `code` says why to programs."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One account under both, in micro units; `moved_micro` are the parts that preemptions move, in each amount."""
+
+    account: str
+    base_micro: int
+    other_micro: int
+    base_moved_micro: int
+    other_moved_micro: int
+
+    @property
+    def difference_micro(self) -> int:
+        return self.other_micro - self.base_micro
+
+
+def compare_policies(period: Period, base: Policy | None, other: Policy | None) -> list[Compared]:
+    """Every account of the month under two policies, in order of name; None: what is in force, version by version.
+
+    The policies may be unsaved. The facts and their split are those that the books were last computed from.
+
+    Raises:
+        ComparisonError: `busy`: the books are being computed; `not_computed`: the month has no books yet;
+            `counts_differ`: what is undelivered differs, which is a question of the split, not of who pays.
+    """
+    if period.horizon_at is None:
+        raise ComparisonError("not_computed", f"{period.month} has not been computed yet")
+    _check_counting(period, base, other)
+    amounts = [_amounts(period, policy) for policy in (base, other)]
+    names = sorted(set(amounts[0]) | set(amounts[1]))
+    return [Compared(name, *_of_both(amounts, name)) for name in names]
+
+
+def changed_policy(period: Period, change: dict[str, Any]) -> Policy:
+    """The policy in force at the month's end with `change` (fields of the file's table), unsaved.
+
+    Raises:
+        ConfigurationError: an unknown field or value.
+    """
+    table = from_document({"policy": [{**change, "valid_from": period.starts_at}]}).policy[0]
+    in_force = Policy.objects.filter(valid_from__lt=period.ends_at).order_by("valid_from").last()
+    policy = in_force or Policy(valid_from=period.starts_at)
+    policy.pk = None
+    for name, value in policy_values(table, "change").items():
+        named = {"min_confidence_ppm": "min_confidence"}.get(name, name)
+        if named in change:
+            setattr(policy, name, value)
+    return policy
+
+
+def _of_both(amounts: list[dict[str, tuple[int, int]]], name: str) -> tuple[int, int, int, int]:
+    (base, base_moved), (other, other_moved) = (of.get(name, (0, 0)) for of in amounts)
+    return base, other, base_moved, other_moved
+
+
+def _check_counting(period: Period, *policies: Policy | None) -> None:
+    in_force = Policy.objects.filter(valid_from__lt=period.ends_at).order_by("valid_from").last()
+    counts = bool(in_force and in_force.undelivered_counts_pending)
+    if any(policy is not None and policy.undelivered_counts_pending != counts for policy in policies):
+        raise ComparisonError(
+            "counts_differ",
+            "undelivered_counts_pending changes how time is split, not who bears it; compare without it",
+        )
+
+
+def _amounts(period: Period, policy: Policy | None) -> dict[str, tuple[int, int]]:
+    """account -> (its amount, what preemptions moved of it) under the policy."""
+    with transaction.atomic():
+        if not try_acquire(Lock.COMPUTE):
+            raise ComparisonError("busy", "the books are being computed; try again in a minute")
+        lines = _lines_under(period, policy)
+        transaction.set_rollback(True)
+    return _sums(lines)
+
+
+def _lines_under(period: Period, policy: Policy | None) -> list[Line]:
+    ledger, books = Ledger.objects.get(id=1), accounts()
+    span = Span(to_ms(period.starts_at), to_ms(period.horizon_at or period.starts_at))
+    terms = month_terms(Month.parse(period.month), ledger.billing_time_zone)
+    if policy is not None:
+        terms = _with_policy(terms, policy, span.start_ms)
+        # Who answers for a preemption stands in its record.
+        ids = rebuild_preemptions(span, span.end_ms, terms, books, everything=True)
+        share_preemptions(ids, terms, books, PreemptionPrices(ledger, terms.rating.prices))
+    return rate_month(ledger, terms, span, books)
+
+
+def _with_policy(terms: MonthTerms, policy: Policy, from_ms: int) -> MonthTerms:
+    """The policy from the month's start on; what was decided before stays under its own."""
+    rated = replace(rating_policy(policy), valid_from_ms=from_ms)
+    before = [one for one in terms.rating.policies if one.valid_from_ms < from_ms]
+    preemption = PreemptionPolicy(policy.preemption_charged_to, policy.min_confidence_ppm)
+    decided_before = [one for one in terms.preemption_policies if one[0] < from_ms]
+    return replace(
+        terms,
+        rating=replace(terms.rating, policies=[*before, rated]),
+        preemption_policies=[*decided_before, (from_ms, preemption)],
+    )
+
+
+def _sums(lines: Iterable[Line]) -> dict[str, tuple[int, int]]:
+    amount: defaultdict[str, int] = defaultdict(int)
+    moved: defaultdict[str, int] = defaultdict(int)
+    for line in lines:
+        amount[line.account] += line.amount_micro or 0
+        if line.kind == "transfer":
+            moved[line.account] += line.amount_micro or 0
+    return {account: (total, moved[account]) for account, total in amount.items()}
