@@ -8,10 +8,14 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
+from django.db.models.fields.json import KeyTransform
 
+from billing.core.journal import MEMO
 from billing.core.posting import INVARIANTS as POSTING_INVARIANTS
 from billing.core.posting import targets_of
+from billing.core.rating_lines import MONEY, tenant_account
 from billing.core.statement import GENESIS, Link, broken_links, seal
+from billing.exports.journal import entries
 from billing.models import Statement, StatementAnnex, StatementLine, StatementState
 from billing.selectors.accounts import accounts
 from billing.selectors.annexes import annex_hashes, annex_is_whole
@@ -110,6 +114,24 @@ def statements_add_up(month: str | None) -> Iterator[Finding]:
         ):
             problem = f"total {total}, lines {lines}, transfers {posted}; printed {minor}, printed lines {lines_minor}"
             yield Finding("statements add up", number, problem)
+
+
+def showback_is_nobodys_debt(month: str | None) -> Iterator[Finding]:
+    """8: in the month's journal what a statement only shows stands on memo accounts, and what it bills does not."""
+    for period in _periods(month):
+        net: defaultdict[str, int] = defaultdict(int)
+        for entry in entries(period):
+            if entry.unit == MONEY:
+                net[entry.debit] += entry.quantity
+                net[entry.credit] -= entry.quantity
+        statements = Statement.objects.filter(period=period).select_related("tenant__holder")
+        for statement in statements.only("number", "total_micro", "tenant").annotate(
+            shown_only=KeyTransform("informational", "content")
+        ):
+            account = tenant_account(statement.tenant.slug)
+            wrong = account if statement.shown_only else f"{MEMO}{account}"
+            if net[wrong]:
+                yield Finding("showback is nobody's debt", statement.number, f"{net[wrong]} stand on {wrong}")
 
 
 def statements_are_what_was_sealed(month: str | None) -> Iterator[Finding]:
@@ -224,6 +246,7 @@ CHECKS: tuple[Check, ...] = (
     pairs_equal_lending,
     posted_is_target,
     statements_add_up,
+    showback_is_nobodys_debt,
     statements_are_what_was_sealed,
     annexes_are_what_was_sealed,
     books_follow_from_facts,

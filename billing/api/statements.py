@@ -44,6 +44,7 @@ class StatementRow(serializers.Serializer[Any]):
     tenant = serializers.CharField()
     state = serializers.ChoiceField(choices=StatementState.choices)
     currency = serializers.CharField()
+    informational = serializers.BooleanField(help_text="showback: shown, not billed; on memo accounts")
     total = serializers.CharField(help_text="decimal, as printed")
     total_exact = serializers.CharField(help_text="decimal, to the micro unit")
     totals = serializers.DictField(help_text="GPU time by category and other totals, decimal strings")
@@ -74,6 +75,7 @@ def statement_row(statement: Statement) -> dict[str, Any]:
         "tenant": statement.tenant.slug,
         "state": statement.state,
         "currency": statement.currency,
+        "informational": bool(getattr(statement, "shown_only", False)),
         "total": fixed_decimal(statement.total_minor, minor_places(statement.currency)),
         "total_exact": micro_text(statement.total_micro),
         "totals": statement.totals,

@@ -7,11 +7,11 @@ month holds every transfer posted in it, whatever month it concerns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 
-from billing.core.rating_lines import MONEY
+from billing.core.rating_lines import MONEY, is_tenant
 from ledger.core.units import micro_text
 
 COLUMNS = (
@@ -29,6 +29,9 @@ COLUMNS = (
 )
 # GPU time counts in whole GPU-microseconds, as a commodity of its own.
 GPU_COMMODITY = "GPU-US"
+# What is only shown to a tenant is nobody's debt: it stands on memo accounts, apart from what is billed.
+MEMO = "memo:"
+_MEMO_ROOTS = {"tenant": "Equity:Memo:T-", "pool": "Equity:Memo:P-"}
 _ROOTS = {"tenant": "Assets:Receivable:T-", "pool": "Income:Pool:P-"}
 _OTHERS = {
     "platform": "Income:Platform",
@@ -83,11 +86,28 @@ def account_name(name: str) -> str:
 
     Distinct names stay distinct: a dash, too, is doubled.
     """
-    kind, _, slug = name.partition(":")
+    roots = _MEMO_ROOTS if name.startswith(MEMO) else _ROOTS
+    own = name.removeprefix(MEMO)
+    kind, _, slug = own.partition(":")
     if not slug:
-        return _OTHERS[name]
+        return f"Equity:Memo:{own.title()}" if name.startswith(MEMO) else _OTHERS[own]
     spelled = _NOT_IN_A_NAME.sub(lambda m: "--" if m[0] == "-" else f"-{ord(m[0]):X}-", slug)
-    return _ROOTS[kind] + spelled
+    return roots[kind] + spelled
+
+
+def on_memo(entry: Entry, shown_only: Collection[str]) -> Entry:
+    """The entry with its money on memo accounts where a side is an account of `shown_only`.
+
+    A transfer between such a tenant and one that is billed touches what is owed on the billed side alone. GPU time
+    is no debt and stays where it is.
+    """
+    sides = (entry.debit, entry.credit)
+    if entry.unit != MONEY or not any(side in shown_only for side in sides):
+        return entry
+    debit, credit = (
+        side if is_tenant(side) and side not in shown_only else f"{MEMO}{side}" for side in sides
+    )
+    return replace(entry, debit=debit, credit=credit)
 
 
 def beancount_lines(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db.models import Prefetch, QuerySet
+from django.db.models.fields.json import KeyTransform
 
 from billing.models import PreemptionRecord, PreemptionShare, Statement
 from ledger.access import Access
@@ -12,6 +13,8 @@ from ledger.querysets import visible_to
 def statements_for(access: Access) -> QuerySet[Statement]:
     """Statements the asker may see, newest month first, then by tenant."""
     rows = Statement.objects.select_related("tenant__holder", "period").defer("content")
+    # Showback as the statement itself says it; the tenant may be billed by now.
+    rows = rows.annotate(shown_only=KeyTransform("informational", "content"))
     return visible_to(rows, access).order_by("-period", "tenant__holder__slug")
 
 

@@ -17,8 +17,9 @@ from billing.selectors.accounts import accounts
 from billing.services.adjustments import adjust_closed_months
 from ledger.core.units import MICRO_PER_UNIT
 from ledger.management.base import BadInput
-from ledger.models import Pool, Transfer, Unit
-from tests.billing.closed_months import NOVEMBER_5, closable_ledger, close, hold
+from ledger.models import Pool, Tenant, Transfer, Unit
+from tests.billing.closed_months import NOVEMBER_5, closable_ledger, close, findings, hold
+from tests.billing.test_periods_api import client, get
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -98,3 +99,32 @@ def test_an_unknown_month_is_one_clear_line() -> None:
 def test_accounts_that_differ_stay_apart(one: str, other: str) -> None:
     assert account_name(f"tenant:{one}") != account_name(f"tenant:{other}")
     assert account_name(f"tenant:{one}") != account_name(f"pool:{one}")
+
+
+def test_what_is_only_shown_stands_on_memo_accounts(tmp_path: Path) -> None:
+    """beta is in showback: its 120 are nobody's debt; what acme owes is what it owed before."""
+    closable_ledger()
+    Tenant.objects.filter(holder__slug="beta").update(showback=True)
+    close()
+    path = tmp_path / "october.beancount"
+    call_command("export_journal", "2026-10", "--format", "beancount", "-o", str(path))
+    money = {
+        account: value // MICRO_PER_UNIT
+        for (account, unit), value in beancount_balances(path).items()
+        if unit == "USD" and value
+    }
+    assert money == {
+        "Assets:Receivable:T-acme": 100,
+        # 16 GPUs for 744 hours, less the 80 GPU-hours that acme reserved and the 40 that beta held, are unsold.
+        "Income:Platform": 16 * 744 - 80 - 40,
+        "Income:Pool:P-bj--h100": -100 - (16 * 744 - 80 - 40),
+        "Equity:Memo:T-beta": 120,
+        "Equity:Memo:P-bj--h100": -120,
+    }
+    assert findings() == []
+    # The bill was sealed as information; another word in its rows does not make it a debt.
+    Tenant.objects.filter(holder__slug="beta").update(showback=False)
+    assert findings() == []
+    assert {
+        row["tenant"] for row in get(client("finance"), "statements/")["results"] if row["informational"]
+    } == {"beta"}

@@ -370,6 +370,29 @@ def test_cost_recovery_is_exact_whatever_the_policy(
     assert all(line.amount_micro is not None and line.amount_micro >= 0 for line in lines)
 
 
+POLICIES = st.builds(
+    RatingPolicy,
+    st.just(0),
+    unreserved_idle=st.sampled_from(["platform", "proportional", "even"]),
+    purpose_payers=st.dictionaries(st.just("drill"), st.sampled_from(["platform", "owner"])),
+)
+
+
+@given(months(), st.integers(0, 10**15), POLICIES, POLICIES)
+def test_policies_of_one_kind_never_change_a_total(
+    held: list[Quantity], idle: int, one: RatingPolicy, other: RatingPolicy
+) -> None:
+    """Who bears idle time or a drill moves amounts between accounts; each line is rounded once, half a unit at most."""
+    totals, counts = [], []
+    for policy in (one, other):
+        lines = rate_gpu_time(held, {("h100", MAY): idle}, [], replace(TERMS, policies=(policy,)))
+        totals.append(sum(line.amount_micro or 0 for line in lines))
+        counts.append(sum(line.category == "unreserved_idle" for line in lines))
+    assert 2 * abs(totals[0] - totals[1]) <= sum(counts)
+    if one.unreserved_idle == other.unreserved_idle:
+        assert totals[0] == totals[1]
+
+
 @pytest.mark.parametrize(
     ("broken", "finding"),
     [
