@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import models, transaction
@@ -29,11 +29,13 @@ from billing.services.quota_standings import refresh_quota_standings
 from ledger.core.units import GPU_US_PER_GPU_HOUR
 from ledger.locks import Lock, acquire
 from ledger.models import (
+    DirtySpan,
     Holder,
     HolderKind,
     Identity,
     ModelName,
     Period,
+    PeriodState,
     Pool,
     Service,
     ServiceClass,
@@ -161,6 +163,7 @@ def _apply_ledger(application: Application, wanted: Configuration) -> None:
 
 
 def _apply_tenants(application: Application, wanted: Configuration) -> None:
+    said_before = len(application.diff)
     for table in wanted.tenant:
         holder = _holder(table.slug, HolderKind.TENANT, "tenant")
         tenant = Tenant.objects.filter(holder=holder).first()
@@ -182,6 +185,18 @@ def _apply_tenants(application: Application, wanted: Configuration) -> None:
     for index, table in enumerate(wanted.tenant):
         parent = _tenant(table.parent, f"tenant[{index}].parent") if table.parent else None
         _update(application, f"tenant {table.slug}", _tenant(table.slug, ""), parent=parent)
+    if len(application.diff) > said_before:
+        _draft_again()
+
+
+def _draft_again() -> None:
+    """What a bill says of its tenant follows in every month that is not closed, as facts do: by dirty time."""
+    pool = Pool.objects.order_by("slug").first()
+    if pool is None:
+        return
+    for period in Period.objects.exclude(state=PeriodState.CLOSED).filter(horizon_at__isnull=False):
+        hour = (period.starts_at, period.starts_at + timedelta(hours=1))
+        DirtySpan.objects.create(pool=pool, span=hour)
 
 
 def _apply_identities(application: Application, wanted: Configuration) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
-from django.db import transaction
-
 from billing.services.configuration import apply_tables
-from ledger.models import DirtySpan, Period, PeriodState, Pool, Tenant
+from ledger.models import Pool, Tenant
 from ledger.services.audit import Actor
 
 _OF_TENANT = ("name", "display_alias", "cost_center", "gl_code", "contacts", "tags", "showback")
@@ -26,22 +23,7 @@ def change_tenant(row: dict[str, Any], reason: str, by: Actor) -> list[str]:
     if tenant is not None:
         stands = {name: getattr(tenant, name) for name in _OF_TENANT}
         stands["parent"] = tenant.parent.slug if tenant.parent else ""
-    with transaction.atomic():
-        changes = apply_tables({"tenant": [{**stands, **row}]}, by=by, reason=reason)
-        if changes:
-            _draft_again()
-    return changes
-
-
-def _draft_again() -> None:
-    """What a bill says of its tenant follows in every month that is not closed, as facts do: by dirty time."""
-    pool = Pool.objects.order_by("slug").first()
-    computed = Period.objects.exclude(state=PeriodState.CLOSED).filter(horizon_at__isnull=False)
-    if pool is None:
-        return
-    for period in computed:
-        hour = (period.starts_at, period.starts_at + timedelta(hours=1))
-        DirtySpan.objects.create(pool=pool, span=hour)
+    return apply_tables({"tenant": [{**stands, **row}]}, by=by, reason=reason)
 
 
 def change_pool(row: dict[str, Any], reason: str, by: Actor) -> list[str]:
