@@ -15,10 +15,10 @@ from billing.core.posting import INVARIANTS as POSTING_INVARIANTS
 from billing.core.posting import targets_of
 from billing.core.rating_lines import MONEY, tenant_account
 from billing.core.statement import GENESIS, Link, broken_links, seal
-from billing.exports.journal import entries
 from billing.models import Statement, StatementAnnex, StatementLine, StatementState
 from billing.selectors.accounts import accounts
 from billing.selectors.annexes import annex_hashes, annex_is_whole
+from billing.selectors.journal import entries
 from billing.selectors.terms import month_terms
 from billing.services.months import compute_month
 from billing.services.posting import posted_for
