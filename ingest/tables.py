@@ -98,6 +98,7 @@ def quarantine_lines_table(rows: Callable[[], QuerySet[QuarantinedEvent]], *, ca
                 html=_resolution,
                 filter=Filter(choices=lambda: QUARANTINE_STATES.items(), where=_in_state),
                 can_sort=False,
+                css=lambda row: "nowrap",
             ),
         ],
         label=_("Lines in quarantine"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, F, QuerySet
 from django.utils import timezone
 
 from ingest.core.adapters.base import NOTICES
@@ -72,7 +72,7 @@ class SourceRow:
 
 def known_sources() -> QuerySet[Source]:
     """Those in use first, by address, each with its waiver of silence."""
-    return with_silence_waivers(Source.objects.order_by("retired_at", "uri"))
+    return with_silence_waivers(Source.objects.order_by(F("retired_at").asc(nulls_first=True), "uri"))
 
 
 def find_source(name: str) -> Source | None:

@@ -189,6 +189,13 @@ def test_a_source_says_how_far_it_is_and_what_is_wrong_with_it() -> None:
     assert csv["Content-Type"].startswith("text/csv") and b"bj-kueue" in csv.content
 
 
+def test_sources_in_use_stand_before_retired_ones() -> None:
+    Source.objects.create(uri="/a-retired", retired_at=datetime(2026, 1, 1, tzinfo=UTC))
+    a_source()
+    rows = call(client(), "sources/").json()["results"]
+    assert [row["uri"] for row in rows] == [SOURCE, "/a-retired"]
+
+
 def test_a_source_without_a_name_is_called_by_its_number() -> None:
     source = Source.objects.create(uri="/gateways/edge-1")
     assert call(client(), f"sources/{source.pk}/").json()["uri"] == "/gateways/edge-1"

@@ -98,6 +98,9 @@ def test_the_overview_says_what_needs_a_person() -> None:
     assert page.context["unmapped"] == 1
     assert [len(one.holders) for one in page.context["silent"]] == [2]
     assert f'href="/ingest/sources/{source.pk}/"' in body and "2 workloads still hold GPUs" in body
+    assert (
+        f'href="/ingest/sources/{source.pk}/"' in signed_in(Role.PLATFORM).get("/cluster/").content.decode()
+    )
     assert "no tenant has this slug" in body, "codes of quarantine are explained"
 
 
