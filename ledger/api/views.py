@@ -18,7 +18,7 @@ from ledger.api.problems import Problem
 # Understood by every list.
 LIST_PARAMETERS = frozenset({"format", "excel", "fields", "ordering", "cursor", "page_size"})
 PAGE_SIZE = 100
-MAX_PAGE_SIZE = 1000
+MAX_PAGE_SIZE = 10_000
 
 
 class LedgerView(APIView):
@@ -92,7 +92,7 @@ class ListView(LedgerView):
     def _page_size(self) -> int:
         text = self.request.query_params.get("page_size", str(PAGE_SIZE))
         if not (
-            text.isascii() and text.isdigit() and 1 <= len(text) <= 4 and 1 <= int(text) <= MAX_PAGE_SIZE
+            text.isascii() and text.isdigit() and 1 <= len(text) <= 5 and 1 <= int(text) <= MAX_PAGE_SIZE
         ):
             raise Problem(
                 400, "bad_page_size", f"page_size must be 1 to {MAX_PAGE_SIZE}.", parameter="page_size"
