@@ -49,7 +49,7 @@ KINDS: dict[str, Kind] = {
     "conversion_drift": Kind("%", 0, DAY_S, "warning", False),
     "preemption_spike": Kind("count", 20 * MICRO_PER_UNIT, HOUR_S, "warning", False),
     "rejections": Kind("count", 500 * MICRO_PER_UNIT, HOUR_S, "warning", False),
-    "budget": Kind("%", 80 * MICRO_PER_UNIT, 0, "warning", False),
+    "budget": Kind("%", 0, 0, "warning", False),
     "budget_forecast": Kind("%", 100 * MICRO_PER_UNIT, 0, "warning", False),
     "ingest_lag": Kind("min", 60 * MICRO_PER_UNIT, 0, "critical", True),
     "unattributed": Kind("GPU-hour", MICRO_PER_UNIT, DAY_S, "warning", False),
@@ -325,37 +325,51 @@ def unattributed(rule: Rule, rows: Mapping[str, int], now_ms: int) -> Iterator[F
 
 @dataclass(frozen=True, slots=True)
 class BudgetMonth:
-    """spent: month to date; forecast: None where there is none. Amounts in micro units of the currency."""
+    """A budget in a month; unit is the currency (amounts in micro units) or 'GPU-hour' (gpu_us). spent: to date;
+    expected: the whole month,
+    None where nothing can be foreseen. thresholds: the budget's own, in percent."""
 
     tenant: str
     month: str
-    currency: str
-    budget_micro: int
-    spent_micro: int
-    forecast_micro: int | None
+    unit: str
+    limit: int
+    spent: int
+    expected: int | None
+    thresholds: tuple[int, ...] = ()
+
+    def figure(self, amount: int) -> Figure:
+        return gpu_hours(amount) if self.unit == "GPU-hour" else figure(micro_text(amount), self.unit)
 
 
 def budget(rule: Rule, rows: Iterable[BudgetMonth], now_ms: int) -> Iterator[Finding]:
+    """Budgets of which the threshold is spent; with threshold 0 the highest of the budget's own that is passed."""
     for row in rows:
-        yield from _of_budget(rule, row, "spent", row.spent_micro, now_ms)
+        yield from _of_budget(rule, row, "spent", row.spent, now_ms, row.thresholds)
 
 
 def budget_forecast(rule: Rule, rows: Iterable[BudgetMonth], now_ms: int) -> Iterator[Finding]:
+    """Budgets that the month is expected to spend to the threshold."""
     for row in rows:
-        if row.forecast_micro is not None:
-            yield from _of_budget(rule, row, "forecast", row.forecast_micro, now_ms)
+        yield from _of_budget(rule, row, "forecast", row.expected or 0, now_ms, ())
 
 
-def _of_budget(rule: Rule, row: BudgetMonth, name: str, amount: int, now_ms: int) -> Iterator[Finding]:
-    if not row.budget_micro or not rule.covers(None, row.tenant):
+def _of_budget(
+    rule: Rule, row: BudgetMonth, name: str, amount: int, now_ms: int, own: tuple[int, ...]
+) -> Iterator[Finding]:
+    limits = [rule.threshold_micro] if rule.threshold_micro else [one * MICRO_PER_UNIT for one in own]
+    passed = [limit for limit in limits if amount * 100 * MICRO_PER_UNIT >= limit * row.limit]
+    if not row.limit or not amount or not passed or not rule.covers(None, row.tenant):
         return
-    if amount * 100 * MICRO_PER_UNIT >= rule.threshold_micro * row.budget_micro:
-        evidence = {
-            "share": percent(amount, row.budget_micro),
-            name: figure(micro_text(amount), row.currency),
-            "budget": figure(micro_text(row.budget_micro), row.currency),
-        }
-        yield _measured(f"tenant:{row.tenant}#{row.month}", evidence, now_ms, tenant=row.tenant)
+    reached = figure(micro_text(max(passed)), "%")
+    evidence = {
+        "share": percent(amount, row.limit),
+        "threshold": reached,
+        name: row.figure(amount),
+        "budget": row.figure(row.limit),
+    }
+    # Each threshold is news of its own.
+    subject = f"tenant:{row.tenant}#{row.month} · {row.unit} · {reached['value']} %"
+    yield _measured(subject, evidence, now_ms, tenant=row.tenant)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,15 @@ from billing import sql_alerts as sql
 from billing.core import alerts as core
 from billing.core.calibration import TokenCost
 from billing.core.shortage import shortages
+from billing.models import Budget
+from billing.selectors.forecast import budget_standings
 from billing.selectors.quota import quota_drift
 from billing.services.allocation_facts import HolderIndex, void_events
 from billing.services.preemption_moments import read_changes, service_owners
-from ledger.core.periods import Span, to_datetime, to_ms
+from ledger.access import Access
+from ledger.core.periods import Month, Span, to_datetime, to_ms
 from ledger.core.units import MS_PER_SECOND
-from ledger.models import LevelKind, Pool, Source, Subject
+from ledger.models import Ledger, LevelKind, Pool, Role, Source, Subject
 
 
 @dataclass
@@ -96,6 +99,26 @@ class Facts:
         for pool, at, booked, after, before in self._rows(sql.PLANNED, 0, void=self.void, **span):
             label = f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
             yield core.PlannedCapacity(pool, to_ms(at), to_ms(booked), before or 0, after, label)
+
+    @cached_property
+    def budgets(self) -> list[core.BudgetMonth]:
+        """Budgets of the month that `now_ms` lies in; nothing is forecast where there is none."""
+        ledger = Ledger.objects.filter(id=1).first()
+        if ledger is None or not Budget.objects.exists():
+            return []
+        month = Month.containing(self.now_ms, ledger.billing_time_zone)
+        return [
+            core.BudgetMonth(
+                one.budget.tenant.slug,
+                one.month,
+                ledger.currency if one.budget.kind == "amount" else "GPU-hour",
+                one.spending.limit,
+                one.spending.spent,
+                one.spending.expected,
+                tuple(one.budget.thresholds),
+            )
+            for one in budget_standings(month, ledger, self.now_ms, Access(roles=frozenset({Role.AUDITOR})))
+        ]
 
     @cached_property
     def newest_ms(self) -> int | None:

@@ -63,7 +63,8 @@ def price_segments(window: Span) -> list[PriceSegment]:
 def _segments(book: PriceBook, window: Span) -> Iterator[PriceSegment]:
     pools = dict(Pool.objects.values_list("slug", "pk"))
     starts_ms = [card.valid_from_ms for card in book.cards]
-    for card, replaced_ms in zip(book.cards, [*starts_ms[1:], None], strict=True):
+    # A ledger without a rate card has no segment: the second list is longer then.
+    for card, replaced_ms in zip(book.cards, [*starts_ms[1:], None], strict=False):
         ends = [ms for ms in (card.ended_ms, replaced_ms) if ms is not None]
         if card.valid_from_ms >= window.end_ms or (ends and min(ends) <= window.start_ms):
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -24,6 +25,8 @@ LONG_LOOK_BACK = timedelta(hours=26)
 # What was over for longer than this when the ledger learnt of it is kept, but nobody is told.
 STILL_NEWS = timedelta(hours=2)
 
+logger = logging.getLogger(__name__)
+
 Look = Callable[[core.Rule, Facts], Iterable[core.Finding]]
 
 LOOKS: dict[str, Look] = {
@@ -39,6 +42,8 @@ LOOKS: dict[str, Look] = {
         rule, facts.preempted(rule.lasting_s), facts.now_ms
     ),
     "rejections": lambda rule, facts: core.rejections(rule, facts.rejected(rule.lasting_s), facts.now_ms),
+    "budget": lambda rule, facts: core.budget(rule, facts.budgets, facts.now_ms),
+    "budget_forecast": lambda rule, facts: core.budget_forecast(rule, facts.budgets, facts.now_ms),
     "ingest_lag": lambda rule, facts: core.ingest_lag(rule, facts.newest_ms, facts.now_ms),
     "unattributed": lambda rule, facts: core.unattributed(
         rule, facts.unattributed(rule.lasting_s), facts.now_ms
@@ -48,6 +53,11 @@ LOOKS: dict[str, Look] = {
         rule, facts.planned(rule.lasting_s), facts.now_ms
     ),
 }
+
+
+# A forecast reads three months of slots, and moves slowly: these are looked at every quarter of an hour.
+SLOW = frozenset({"budget", "budget_forecast"})
+SLOW_EVERY_MINUTES = 15
 
 
 class AlertError(ValueError):
@@ -72,13 +82,21 @@ def evaluate_alerts(now: datetime, since: datetime | None = None) -> dict[str, i
     for rule in (
         AlertRule.objects.filter(enabled=True).select_related("pool", "tenant__holder").order_by("name")
     ):
-        look = LOOKS.get(rule.kind)
-        if look is not None:
-            findings = list(look(_core_rule(rule), facts))
-            for name, count in _settle(rule, findings, facts, now).items():
+        if rule.kind in LOOKS and (rule.kind not in SLOW or since or not now.minute % SLOW_EVERY_MINUTES):
+            for name, count in _look(rule, facts, now).items():
                 counts[name] += count
     _end_of_disabled(now)
     return counts
+
+
+def _look(rule: AlertRule, facts: Facts, now: datetime) -> dict[str, int]:
+    """One rule that fails must not silence the others: its alerts stay as they are, and the log says why."""
+    try:
+        with transaction.atomic():
+            return _settle(rule, list(LOOKS[rule.kind](_core_rule(rule), facts)), facts, now)
+    except Exception:
+        logger.exception("alert rule %s could not be looked at", rule.name)
+        return {}
 
 
 def _core_rule(rule: AlertRule) -> core.Rule:

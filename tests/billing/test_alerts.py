@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from billing.models import Alert, AlertRule, Calibration
+from billing.models import Alert, AlertRule, Budget, Calibration
+from billing.services import alerts as services
 from billing.services.alerts import AlertError, acknowledge_alert, evaluate_alerts, resolve_alert
 from billing.services.months import compute_month
 from ledger.core.periods import Month
@@ -24,6 +25,7 @@ from ledger.models import (
     Pool,
     Rejection,
     Source,
+    Tenant,
     UsageHour,
 )
 from ledger.services.audit import Actor
@@ -331,3 +333,35 @@ def test_a_planned_change_is_announced_to_who_reserves_there(pool: Pool) -> None
     assert list(alert.audience.values_list("holder__slug", flat=True)) == ["acme"]
     evaluate_alerts(hour(30))
     assert Alert.objects.get().state == "resolved"
+
+
+def test_each_threshold_of_a_budget_is_news(pool: Pool) -> None:
+    """acme holds 8 GPUs: 192 GPU-hours a day, of 400."""
+    rule("budget")
+    acme = Tenant.objects.get(holder__slug="acme")
+    Budget.objects.create(tenant=acme, gpu_us=400 * 3_600_000_000, thresholds=[50, 80, 100])
+    occupancy(pool, "wl-a", identity("acme"), hour(0), 8_000)
+    for hours in (24, 48, 72):
+        compute_month(Month.parse(MONTH), horizon=hour(hours))
+        evaluate_alerts(hour(hours) + timedelta(minutes=1))  # not its turn
+        evaluate_alerts(hour(hours) + timedelta(minutes=15))
+    assert [
+        (one.subject, one.state, one.evidence["share"]["value"])
+        for one in Alert.objects.order_by("opened_at")
+    ] == [
+        ("tenant:acme#2026-10 · GPU-hour · 80 %", "resolved", "96.0"),
+        ("tenant:acme#2026-10 · GPU-hour · 100 %", "open", "144.0"),
+    ]
+
+
+def test_a_rule_that_fails_silences_no_other(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(rule: object, facts: object) -> list[Any]:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 / 0")
+        return []
+
+    monkeypatch.setitem(services.LOOKS, "rejections", broken)
+    rule("rejections", name="a")
+    rule("shortage", name="b")
+    waits(pool, hour(1), 4_000)
+    assert evaluate_alerts(hour(1))["opened"] == 1
