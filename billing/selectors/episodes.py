@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from django.db.models import QuerySet, Sum
 
 from billing.core.episodes import Balance, Episode, Measured, balance, episodes
 from billing.core.preemption import Known, Measures
+from billing.core.preemption_charges import price_parts
 from billing.core.preemption_merge import Preemption
 from billing.models import PoolSlot, PreemptionRecord
 from billing.services.allocation_facts import void_events
 from billing.services.preemption_facts import workload_histories
+from billing.services.preemption_prices import PreemptionPrices
 from ledger.core.periods import Span, to_datetime, to_ms
+from ledger.core.units import round_half_even
+from ledger.models import Ledger
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,45 @@ def preempting(span: Span) -> MonthOfPreempting:
     histories = workload_histories(preemptors, void_events()) if preemptors else {}
     found = episodes(measured, histories, span.end_ms)
     return MonthOfPreempting(found, _balances(measured, found, span))
+
+
+def worst_first(found: Sequence[Episode]) -> list[Episode]:
+    """Those whose preemptor never ran, then by GPU time that nobody used, then by GPUs taken beyond the need."""
+    return sorted(
+        found, key=lambda one: (one.ran, -one.unused_gpu_us, -(one.overshoot_milli_gpus or 0), one.starts_ms)
+    )
+
+
+PARTS = ("gained", "lost", "recomputed", "drained", "unused", "undelivered", "net")
+
+
+@dataclass(frozen=True)
+class PoolBalance:
+    """price: micro units per GPU-hour of reserved time in the pool as the window starts; None: there is none.
+
+    One price for all parts, so that the balance in money has the sign of the balance in time.
+    """
+
+    pool: str
+    balance: Balance
+    price: Fraction | None
+
+    @property
+    def price_micro(self) -> int | None:
+        return None if self.price is None else round_half_even(self.price.numerator, self.price.denominator)
+
+    def amount_micro(self, gpu_us: int) -> int | None:
+        return price_parts({"reserved_used": gpu_us}, {"reserved_used": self.price})
+
+
+def pool_balances(span: Span, ledger: Ledger, month: MonthOfPreempting | None = None) -> list[PoolBalance]:
+    """By pool slug; `month`: what `preempting` said of the span, where it was asked already."""
+    prices = PreemptionPrices.load(ledger)
+    found = []
+    for pool, one in (month or preempting(span)).balances.items():
+        price = prices.at(pool, span.start_ms).get("reserved_used")
+        found.append(PoolBalance(pool, one, None if price is None else Fraction(price)))
+    return found
 
 
 def _records(span: Span) -> QuerySet[PreemptionRecord]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from billing.core.episodes import Balance
+from billing.models import GpuPrice, RateCard
 from billing.selectors.episodes import preempting
 from billing.services.months import compute_month
 from ledger.core.periods import Month, Span, to_ms
@@ -20,6 +21,7 @@ from tests.billing.level_facts import (
     reservation,
 )
 from tests.billing.preemption_facts import preemption
+from tests.billing.test_periods_api import client, get
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -67,6 +69,21 @@ def test_two_victims_of_one_preemptor_are_one_episode() -> None:
         )
     }
     assert month.balances["bj-h100"].net == 34 * hours
+
+    api = client("auditor")
+    (row,) = get(api, "episodes/?window=2026-10")["results"]
+    assert (row["preemptor"], row["needed_gpus"], row["taken_gpus"]) == ("acme", "6", "8")
+    assert (row["overshoot_gpus"], row["unused_gpu_hours"], row["ran"]) == ("2", "8", True)
+    assert row["victims"] == [{"workload": "g-1", "times": 1}, {"workload": "g-2", "times": 1}]
+    (row,) = get(api, "preemptions/balance/?window=2026-10")["results"]
+    assert (row["net_gpu_hours"], row["price"], row["net_amount"]) == ("34", None, None)
+    card = RateCard.objects.create(name="2026", valid_from=hour(-1000))
+    GpuPrice.objects.create(rate_card=card, pool=pool, category="reserved_used", price_micro=2_500_000)
+    (row,) = get(api, "preemptions/balance/?window=2026-10")["results"]
+    assert (row["price"], row["gained_amount"], row["lost_amount"]) == ("2.5", "145", "40")
+    assert (row["unused_amount"], row["net_amount"]) == ("20", "85")
+    get(client("tenant_admin", "acme"), "episodes/?window=2026-10", 403)
+    get(client("tenant_admin", "acme"), "preemptions/balance/?window=2026-10", 403)
 
 
 def test_a_month_without_preemptions_has_an_empty_balance(db: None) -> None:
