@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing.api.questions import allocation_question, as_of, month_of, window_of
+from billing.api.questions import allocation_question, as_of, label_parameters, month_of, window_of
 from billing.selectors.allocations import (
     FILTERS,
     AllocationQuestion,
@@ -38,6 +38,10 @@ class AllocationRowSerializer(serializers.Serializer[Any]):
     service = serializers.CharField(required=False)
     category = serializers.CharField(required=False)
     service_class = serializers.CharField(required=False)
+    model = serializers.CharField(required=False)
+    workload = serializers.CharField(required=False)
+    user = serializers.CharField(required=False)
+    api_key = serializers.CharField(required=False)
     gpu_hours = serializers.CharField(help_text="decimal")
     gpu_us = serializers.CharField(help_text="exact integer, GPU-microseconds")
     share_of_capacity = serializers.CharField(allow_null=True, help_text="decimal, 0 to 1")
@@ -79,12 +83,19 @@ class AllocationsView(ListView):
 
     parameters = frozenset({"window", "by", "step", "include", "as_of", *FILTERS})
 
+    def known_parameters(self) -> frozenset[str]:
+        return super().known_parameters() | frozenset(label_parameters(self.request))
+
     @extend_schema(
         operation_id="allocations_list",
         parameters=[
             WINDOW,
             OpenApiParameter(
-                "by", str, description="any of pool,cluster,gpu_model,tenant,service,category,service_class"
+                "by",
+                str,
+                description="any of pool,cluster,gpu_model,tenant,service,category,service_class, and below the holder "
+                "model,api_key (requests of shared services) and workload,user,label:<name> (own workloads, by whole "
+                "UTC days)",
             ),
             OpenApiParameter("step", str, enum=["hour", "day", "month", "all"]),
             OpenApiParameter(
@@ -108,16 +119,18 @@ class AllocationsView(ListView):
         prices = price_segments(question.window)
 
         def to_row(row: AllocationRow) -> dict[str, Any]:
-            return _allocation_row(row, ledger.currency)
+            return _allocation_row(row, ledger.currency, question.label)
 
         return self.page(
             lambda offset, limit: allocations(question, prices, offset=offset, limit=limit), to_row
         )
 
 
-def _allocation_row(row: AllocationRow, currency: str) -> dict[str, Any]:
+def _allocation_row(row: AllocationRow, currency: str, label: str) -> dict[str, Any]:
     dimensions = {
-        name: _CLASS_NAMES[value] if name == "service_class" else value
+        f"label:{label}" if name == "label" else name: _CLASS_NAMES[value]
+        if name == "service_class"
+        else value
         for name, value in row.dimensions.items()
     }
     share = None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from rest_framework.request import Request
 
-from billing.selectors.allocations import DIMENSIONS, FILTERS, STEPS, AllocationQuestion
+from billing.selectors.allocations import DETAILS_OF, DIMENSIONS, FILTERS, STEPS, AllocationQuestion
 from ledger.access import Access
 from ledger.api.problems import Problem
 from ledger.core.periods import Month, Span, to_datetime, to_ms
+from ledger.core.units import MS_PER_DAY
 from ledger.core.windows import BadWindow, parse_instant, parse_window
 from ledger.models import Ledger, ServiceClass
 
+LABEL = "label:"
 _CLASSES = {str(choice.label): str(choice.value) for choice in ServiceClass}
 
 
@@ -29,21 +32,55 @@ def window_of(request: Request, ledger: Ledger, now_ms: int, default: str | None
 
 def allocation_question(request: Request, access: Access, ledger: Ledger, now_ms: int) -> AllocationQuestion:
     """`window`, `by`, `step`, filters and `include=idle` of `GET allocations/`."""
-    by = dimensions_of(request, DIMENSIONS, default="tenant")
+    named, label = _labelled(request.query_params.get("by", "tenant").split(","))
+    by = _known_dimensions(named, (*DIMENSIONS, *DETAILS_OF))
     step = step_of(request)
     include = request.query_params.get("include", "")
     if include not in ("", "idle"):
         raise Problem(400, "bad_include", "include can only be 'idle'.", parameter="include")
-    return AllocationQuestion(
+    filters = filters_of(request, FILTERS)
+    for name in label_parameters(request):
+        _, label = _labelled([name], label)
+        filters["label"] = filters_of(request, (name,))[name]
+    question = AllocationQuestion(
         window=window_of(request, ledger, now_ms),
         zone=ledger.billing_time_zone,
         by=by,
         step=step,
-        filters=filters_of(request, FILTERS),
+        filters=filters,
+        label=label,
         # The pool's unsold idle time is the platform's business; a tenant sees its own rows only.
         include_idle=include == "idle" and access.sees_all_tenants,
         tenant_ids=None if access.sees_all_tenants else access.tenant_ids,
     )
+    if question.is_by_workload:
+        _needs_whole_days(question)
+    return question
+
+
+def label_parameters(request: Request) -> list[str]:
+    """Filters such as `label:team`."""
+    return [name for name in request.query_params if name.startswith(LABEL)]
+
+
+def _labelled(names: Sequence[str], known: str = "") -> tuple[list[str], str]:
+    """(names with `label` for `label:<name>`, the one label's name)"""
+    labels = {name.removeprefix(LABEL) for name in names if name.startswith(LABEL)} | ({known} - {""})
+    if len(labels) > 1 or "" in labels or "label" in names or any("\x00" in label for label in labels):
+        raise Problem(400, "bad_by", "one label at a time, as label:<name>.", parameter="by")
+    return ["label" if name.startswith(LABEL) else name for name in names if name], next(iter(labels), "")
+
+
+def _needs_whole_days(question: AllocationQuestion) -> None:
+    """By workload the books keep UTC days, cut at the ends of a month."""
+    if question.step == "hour":
+        detail = "by workload, user or label the step is day, month or all."
+        raise Problem(400, "bad_step", detail, parameter="step")
+    for edge_ms in (question.window.start_ms, question.window.end_ms):
+        is_month = edge_ms == Month.containing(edge_ms, question.zone).starts_ms(question.zone)
+        if edge_ms % MS_PER_DAY and not is_month:
+            detail = "by workload, user or label a window begins and ends at 00:00 UTC, or with a month."
+            raise Problem(400, "bad_window", detail, parameter="window")
 
 
 def as_of(request: Request, now_ms: int) -> datetime | None:
@@ -71,6 +108,10 @@ def month_of(window: Span, zone: str) -> Month:
 def dimensions_of(request: Request, possible: tuple[str, ...], default: str) -> tuple[str, ...]:
     """The `by` parameter, in the order of `possible`."""
     asked = [name for name in request.query_params.get("by", default).split(",") if name]
+    return _known_dimensions(asked, possible)
+
+
+def _known_dimensions(asked: Sequence[str], possible: tuple[str, ...]) -> tuple[str, ...]:
     for name in asked:
         if name not in possible:
             problem = f"by cannot be '{name}'; possible: {', '.join(possible)}."

@@ -10,13 +10,18 @@ from typing import Any
 from django.db import connection
 
 from billing.selectors.prices import PriceSegment
+from billing.sql_details import DETAILS
 from billing.sql_reports import ALLOCATIONS, REQUEUED
 from ledger.core.periods import Span, to_datetime
 from ledger.core.units import GPU_US_PER_GPU_HOUR, round_half_even
 
 DIMENSIONS = ("pool", "cluster", "gpu_model", "tenant", "service", "category", "service_class")
+# Below the slot's holder: of own workloads, and of the requests that shared services served.
+OF_WORKLOADS = ("workload", "user", "label")
+OF_REQUESTS = ("model", "api_key")
+DETAILS_OF = ("model", "workload", "user", "api_key", "label")
 STEPS = ("hour", "day", "month", "all")
-FILTERS = (*DIMENSIONS,)
+FILTERS = (*DIMENSIONS, *(name for name in DETAILS_OF if name != "label"))
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,16 @@ class AllocationQuestion:
     filters: dict[str, list[str]] = field(default_factory=dict)
     include_idle: bool = False
     tenant_ids: frozenset[int] | None = None  # None: every tenant
+    label: str = ""  # which label the dimension "label" is
+
+    @property
+    def is_by_workload(self) -> bool:
+        """Whether it asks for what is kept by the day only."""
+        return bool(set(OF_WORKLOADS) & {*self.by, *self.filters})
+
+    @property
+    def is_by_request(self) -> bool:
+        return bool(set(OF_REQUESTS) & {*self.by, *self.filters})
 
 
 @dataclass(frozen=True)
@@ -47,7 +62,12 @@ class AllocationRow:
 def allocations(
     question: AllocationQuestion, prices: Iterable[PriceSegment], *, offset: int = 0, limit: int | None = None
 ) -> list[AllocationRow]:
-    """Rows in a stable order: by bucket, then by the asked-for dimensions. One query."""
+    """Rows in a stable order: by bucket, then by the asked-for dimensions. One query.
+
+    Rows by workload, user or label are of whole UTC days: the window must begin and end with one, or with a month.
+    A tenant's time of a shared service is divided over models and keys by the measured GPU time of its requests of the
+    hour (else their tokens, else their number).
+    """
     segments = list(prices)
     parameters: dict[str, Any] = {
         "from": to_datetime(question.window.start_ms),
@@ -67,14 +87,20 @@ def allocations(
         "price_micro": [segment.price_micro for segment in segments],
         **{name: question.filters.get(name) for name in FILTERS},
     }
+    names: tuple[str, ...] = DIMENSIONS
+    statement = ALLOCATIONS
+    if question.is_by_workload or question.is_by_request:
+        statement, names = DETAILS, (*DIMENSIONS, *DETAILS_OF)
+        parameters["by_workload"], parameters["by_request"] = question.is_by_workload, question.is_by_request
+        parameters["label"], parameters["label_values"] = question.label, question.filters.get("label")
     with connection.cursor() as cursor:
-        cursor.execute(ALLOCATIONS, parameters)
-        return [_row(question, values) for values in cursor.fetchall()]
+        cursor.execute(statement, parameters)
+        return [_row(question, names, values) for values in cursor.fetchall()]
 
 
-def _row(question: AllocationQuestion, values: Sequence[Any]) -> AllocationRow:
+def _row(question: AllocationQuestion, names: Sequence[str], values: Sequence[Any]) -> AllocationRow:
     bucket, *dimensions, gpu_us, capacity, product, unpriced = values
-    named = dict(zip(DIMENSIONS, dimensions, strict=True))
+    named = dict(zip(names, dimensions, strict=True))
     amount = None
     if not unpriced:
         amount = round_half_even(int(product or 0), GPU_US_PER_GPU_HOUR)
