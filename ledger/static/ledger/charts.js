@@ -40,13 +40,16 @@
   };
 
   // A narrow screen needs room for the legend, which then has a line per category.
-  const height = (holder) => (holder.clientWidth < 520 ? 480 : 360);
+  const height = (width) => (width < 520 ? 480 : 360);
+  // What print.css leaves of A4 between its margins: 178 mm.
+  const PAPER_WIDTH = 672;
 
-  const draw = () => {
+  const draw = (paper = 0) => {
     for (const holder of document.querySelectorAll("[data-figure]")) {
       const figure = JSON.parse(document.getElementById(holder.dataset.figure).textContent);
+      const width = paper || holder.clientWidth;
       const isNew = !holder.classList.contains("js-plotly-plot");
-      window.Plotly.react(holder, figure.data.map(coloured), { ...framed(figure.layout), width: holder.clientWidth, height: height(holder) }, CONFIG);
+      window.Plotly.react(holder, figure.data.map(coloured), { ...framed(figure.layout), width, height: height(width) }, CONFIG);
       // A bar leads closer; the table behind the chart has the same links.
       if (isNew && figure.urls?.length) {
         holder.on("plotly_click", (event) => window.location.assign(figure.urls[event.points[0].pointIndex]));
@@ -57,9 +60,11 @@
   let redraw;
   window.addEventListener("resize", () => {
     clearTimeout(redraw);
-    redraw = setTimeout(draw, 120);
+    redraw = setTimeout(() => draw(), 120);
   });
 
   draw();
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
+  window.addEventListener("beforeprint", () => draw(PAPER_WIDTH));
+  window.addEventListener("afterprint", () => draw());
 })();
