@@ -10,12 +10,13 @@ from celery import current_app, shared_task
 from django.utils import timezone
 
 from ingest.collectors import tasks as collecting
-from ingest.services import booking, inbox, pruning
+from ingest.services import booking, gpu_time, inbox, pruning
 
 log = logging.getLogger(__name__)
 
 BEAT_SCHEDULE = {
     "ingest-sweep-inbox": {"task": "ingest.sweep_inbox", "schedule": 15.0},
+    "ingest-attribute-gpu-time": {"task": "ingest.attribute_gpu_time", "schedule": 600.0},
     "ingest-make-partitions": {"task": "ingest.make_partitions", "schedule": 6 * 3600.0},
     "ingest-forget-bodies": {"task": "ingest.forget_bodies", "schedule": 24 * 3600.0},
     **collecting.BEAT_SCHEDULE,
@@ -33,6 +34,15 @@ def sweep_inbox() -> None:
     """Send again what a lost broker or a dead worker left behind."""
     for batch_id in inbox.take_left_behind():
         book_batch.delay(batch_id)
+
+
+@shared_task(name="ingest.attribute_gpu_time")
+def attribute_gpu_time() -> None:
+    """Divide engines' busy time over the requests they served, where their source asks for it."""
+    for source in gpu_time.sources_that_ask():
+        batch_id = gpu_time.attribute_gpu_time(source, timezone.now())
+        if batch_id is not None:
+            request_booking(batch_id)
 
 
 @shared_task(name="ingest.make_partitions")
