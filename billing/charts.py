@@ -84,11 +84,16 @@ def pool_chart(buckets: Sequence[Bucket], zone: ZoneInfo, urls: Sequence[str] = 
             "barmode": "stack",
             "bargap": 0.12 if len(buckets) < 60 else 0,
             "yaxis": {"title": {"text": _("GPUs")}, "rangemode": "tozero"},
-            "xaxis": {"type": "date"},
+            "xaxis": {"type": "date", "tickformatstops": _TICKS},
         },
     }
 
 
+# Figures only, so that they read the same in every language.
+_TICKS = [
+    {"dtickrange": [None, 43_200_000], "value": "%H:%M\n%m-%d"},
+    {"dtickrange": [43_200_000, None], "value": "%m-%d\n%Y"},
+]
 _HOVER_AT = "%{x|%Y-%m-%d %H:%M}<br>%{fullData.name}: %{y:.2f} GPUs, %{customdata}<extra></extra>"
 
 

@@ -177,6 +177,9 @@ TIME_UNITS: Words = {
     "ms": pgettext_lazy("unit of time", "ms"),
 }
 
+# Only Chinese counts so; the words are its own in every catalogue.
+MYRIADS: Words = {"wan": "万", "yi": "亿"}
+
 STATEMENT_STATES: Words = {"draft": _("Draft"), "issued": _("Issued")}
 
 ROLES: Words = {

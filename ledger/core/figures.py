@@ -56,3 +56,18 @@ def duration_parts(milliseconds: int) -> list[tuple[int, str]]:
         if count:
             parts.append((count, unit))
     return parts[:2] or [(0, "s")]
+
+
+# Chinese counts by ten thousands: (exponent, the unit's code), largest first.
+MYRIADS = ((8, "yi"), (4, "wan"))
+
+
+def in_myriads(scaled: int, places: int) -> tuple[str, str] | None:
+    """scaled / 10^places in 亿 or 万 with two decimals, rounded half away from zero, and the unit's code; None below
+    ten thousand: 14 267 629 600 with 4 places is ('142.68', 'wan')."""
+    for exponent, unit in MYRIADS:
+        size = 10 ** (exponent + places)
+        if abs(scaled) >= size:
+            hundredths = (2 * 100 * abs(scaled) + size) // (2 * size)
+            return fixed_decimal(-hundredths if scaled < 0 else hundredths, 2), unit
+    return None

@@ -15,12 +15,13 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from ledger.core import figures
 from ledger.core.currency import minor_places
 from ledger.core.units import (
+    MICRO_PER_UNIT,
     MILLI_PER_GPU,
     fixed_decimal,
     gpu_hours_fixed,
@@ -28,6 +29,7 @@ from ledger.core.units import (
     micro_text,
     milli_gpus_text,
     money_fixed,
+    round_half_even,
     seconds_text,
 )
 from ledger.wording import (
@@ -39,6 +41,7 @@ from ledger.wording import (
     EVENT_TYPES,
     EVIDENCE,
     LINE_KINDS,
+    MYRIADS,
     PAYERS,
     PERIOD_STATES,
     PREEMPTOR_SOURCES,
@@ -145,6 +148,30 @@ def money(amount_micro: Number, currency: str) -> SafeString:
     if amount_micro is None:
         return _unknown()
     return _figure(money_fixed(int(amount_micro), minor_places(currency)), micro_text(int(amount_micro)))
+
+
+@register.filter
+def money_large(amount_minor: Number, currency: str) -> SafeString:
+    """A sum to take in at a glance, beside its currency: in 万 and 亿 where a Chinese reader expects them (the title
+    has all of it), else as printed."""
+    if amount_minor is None:
+        return _unknown()
+    text = fixed_decimal(int(amount_minor), minor_places(currency))
+    large = figures.in_myriads(int(amount_minor), minor_places(currency))
+    is_chinese = currency == "CNY" and (get_language() or "").startswith("zh")
+    if not is_chinese or large is None:
+        return _figure(text, text)
+    shown = f"{figures.set_digits(large[0])}{figures.THIN_SPACE}{MYRIADS[large[1]]}"
+    return format_html('<data class="figure" value="{}" title="{}">{}</data>', text, text, shown)
+
+
+@register.filter
+def micro_large(amount_micro: Number, currency: str) -> SafeString:
+    """The same from micro units."""
+    if amount_micro is None:
+        return _unknown()
+    places = minor_places(currency)
+    return money_large(round_half_even(int(amount_micro) * 10**places, MICRO_PER_UNIT), currency)
 
 
 @register.filter

@@ -491,3 +491,13 @@ def queries_of(client: Client, path: str) -> int:
     ) as captured:
         assert client.get(path).status_code == 200
     return len(captured)
+
+
+def test_large_sums_in_cny_read_as_chinese_readers_count(books: Books, finance: Client) -> None:
+    """The figure is shortened for the eye only: its value stays whole."""
+    Ledger.objects.update(currency="CNY")
+    Statement.objects.filter(tenant__holder__slug="acme", period=MONTH).update(total_minor=142_676_296)
+    whole = '<data class="figure" value="1426958.96" title="1426958.96">'
+    assert whole + "1\u202f426\u202f958.96" in finance.get(f"/months/{MONTH}/").content.decode()
+    finance.cookies["django_language"] = "zh-hans"
+    assert whole + "142.70\u202f万" in finance.get(f"/months/{MONTH}/").content.decode()

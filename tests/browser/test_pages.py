@@ -120,6 +120,7 @@ def paths_of(name: str, books: Books) -> list[str]:
         "/",
         "/months/",
         f"/months/{MONTH}/preemptions/",
+        f"/months/{MONTH}/lending/",
         of_tenant,
         f"{of_tenant}lines/{line_position(statement, category)}/",
         f"/preemptions/{books.record.pk}/",
@@ -130,7 +131,10 @@ def paths_of(name: str, books: Books) -> list[str]:
         event = books.event("report-1")
         paths += [
             f"/months/{MONTH}/",
+            f"/months/{MONTH}/closing/",
+            f"/months/{MONTH}/platform/",
             "/cluster/",
+            f"/pools/{books.pool.slug}/?zoom=day&at=2026-10-01T00:00:00Z",
             "/ingest/",
             f"/ingest/batches/{books.batch.pk}/",
             "/ingest/quarantine/",
@@ -178,6 +182,41 @@ def test_a_page_without_a_chart_loads_no_plotly(books: Books, sign_in: SignIn) -
     visitor.page.on("request", lambda request: loaded.append(request.url))
     visitor.goes_to(f"/months/{MONTH}/")
     assert [url for url in loaded if "plotly" in url] == []
+
+
+def test_a_table_is_sorted_in_place_and_the_address_keeps_it(books: Books, sign_in: SignIn) -> None:
+    visitor = sign_in("finance")
+    page = visitor.page
+    visitor.goes_to(f"/months/{MONTH}/")
+    page.evaluate("document.body.dataset.stays = 'yes'")  # gone if the whole page is loaded
+    table = page.locator("#table-tenants")
+    table.get_by_role("link", name="Amount").click()
+    expect(table.locator("[aria-sort=descending]")).to_contain_text("Amount")
+    expect(table.locator("tbody th").first).to_have_text("acme")
+    table.get_by_role("link", name="Amount").click()
+    expect(table.locator("tbody th").first).to_have_text("delta")
+    assert "tenants.sort=amount" in page.url
+    assert page.evaluate("document.body.dataset.stays") == "yes"
+    page.go_back()
+    expect(table.locator("tbody th").first).to_have_text("acme")
+    with page.expect_download() as download:
+        table.get_by_role("link", name="CSV").click()
+    assert download.value.suggested_filename == f"tenants-{MONTH}.csv"
+    assert visitor.complaints.found == []
+
+
+def test_the_checklist_comes_with_the_month_and_leads_to_where_it_is_mended(
+    books: Books, sign_in: SignIn
+) -> None:
+    visitor = sign_in("finance")
+    page = visitor.page
+    visitor.goes_to(f"/months/{MONTH}/")
+    expect(page.get_by_text("Every source is complete past the end of the month")).to_be_visible()
+    page.locator(".checklist li.blocked").filter(has_text="Every source is complete").get_by_role(
+        "link"
+    ).click()
+    page.wait_for_url("**/ingest/#sources")
+    assert visitor.complaints.found == []
 
 
 def test_the_keyboard_reaches_months_sections_and_search(books: Books, sign_in: SignIn) -> None:

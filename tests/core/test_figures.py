@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.core.figures import duration_parts, is_zero, percent_change, percentages, set_digits
+from ledger.core.figures import duration_parts, in_myriads, is_zero, percent_change, percentages, set_digits
 from ledger.core.units import fixed_decimal
 
 
@@ -80,3 +80,23 @@ def test_a_span_of_time_in_its_two_largest_units(milliseconds: int, expected: li
 @pytest.mark.parametrize(("text", "expected"), [("0", True), ("-0.00", True), ("0.01", False), ("10", False)])
 def test_zero_is_what_prints_nothing_but_zeros(text: str, expected: bool) -> None:
     assert is_zero(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("scaled", "places", "expected"),
+    [
+        (999_999, 2, None),
+        (1_000_000, 2, ("1.00", "wan")),
+        (142_676_296, 2, ("142.68", "wan")),
+        (-142_676_296, 2, ("-142.68", "wan")),
+        (1_000_500, 2, ("1.00", "wan")),
+        (12_345_678_901, 2, ("1.23", "yi")),
+        (9_999_999_999, 2, ("10000.00", "wan")),
+        (10_000, 0, ("1.00", "wan")),
+        (0, 2, None),
+    ],
+)
+def test_large_sums_in_the_units_of_chinese(
+    scaled: int, places: int, expected: tuple[str, str] | None
+) -> None:
+    assert in_myriads(scaled, places) == expected
