@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from billing.api.actors import actor_of
 from billing.api.periods import refusals, soon
 from billing.core.configuration import ConfigurationError
+from billing.models import Approval
 from billing.services.proposals import propose
 from billing.tasks import recompute_open_months
 from ledger.access import access_of_user
@@ -64,7 +65,12 @@ def proposed(request: Request, table: str, kind: type[serializers.Serializer[Any
         raise Problem(403, "not_allowed", "Your role may not do this.")
     row, reason = table_body(request, kind)
     with usable():
-        approval, changes = propose(table, row, reason, actor_of(request))
+        made = propose(table, row, reason, actor_of(request))
+    return answer(*made)
+
+
+def answer(approval: Approval | None, changes: list[str]) -> Response:
+    """202 while it waits, 201 where it is in force at once."""
     if approval is None:
         soon(recompute_open_months.delay)
         return Response({"state": "in_force", "approval": None, "changes": changes}, status=201)

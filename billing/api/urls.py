@@ -7,6 +7,7 @@ from billing.api import (
     allocations,
     as_of,
     budgets,
+    calibrations,
     demand,
     disputes,
     episodes,
@@ -210,5 +211,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("contracts/", terms.ContractsView.as_view(), name="api-contracts"),
     path("policies/compare/", terms.PoliciesCompareView.as_view(), name="api-policies-compare"),
     path("policies/", terms.PoliciesView.as_view(), name="api-policies"),
+    path("calibrations/deviation/", calibrations.DeviationsView.as_view(), name="api-calibrations-deviation"),
+    path("calibrations/refits/", calibrations.RefitsView.as_view(), name="api-calibrations-refits"),
+    path("calibrations/accept/", calibrations.AcceptRefitView.as_view(), name="api-calibrations-accept"),
     path("calibrations/", terms.CalibrationsView.as_view(), name="api-calibrations"),
 ]
