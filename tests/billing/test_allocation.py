@@ -42,6 +42,7 @@ from ledger.models import (
     Request,
     ServiceClass,
     Source,
+    Subject,
     UsageHour,
 )
 from ledger.services.masters import map_identity
@@ -422,6 +423,47 @@ def test_pending_work_is_undelivered_where_the_policy_counts_it():
     assert found["acme", "reserved_idle"] == 6 * 6 - 8
     rows = Allocation.objects.exclude(undelivered_pending_gpu_us=0).order_by("starts_at")
     assert [row.starts_at for row in rows] == [hour(2), hour(3)]
+
+
+def withdraw(level, at: float = 50) -> None:
+    """A correction of a fact, as booking leaves it behind."""
+    event = Event.objects.create(
+        source=level.event.source, event_id=f"c-{level.pk}", type=11, occurred_at=hour(at), content_hash=b"c",
+        booking=level.event.booking, line=1, body={},
+    )  # fmt: skip
+    Correction.objects.create(
+        event=event, corrected_at=hour(at), supersedes_source="/tests", supersedes_event_id=level.event.event_id,
+        reason="wrong",
+    )  # fmt: skip
+    Subject.objects.filter(subject=level.subject, attempt=level.attempt, last_milli_gpus=0).update(
+        last_milli_gpus=1
+    )
+
+
+def test_a_withdrawn_release_leaves_the_work_running_also_on_days_after_it():
+    pool = make_pool()
+    make_tenants("acme")
+    capacity(pool, hour(0), 8_000)
+    occupancy(pool, "wl-1", identity("acme"), hour(0), 2_000)
+    withdraw(occupancy(pool, "wl-1", identity("acme"), hour(5), 0))
+    compute(48)
+    assert hours_of() == {("acme", "on_demand"): 96}
+    DirtySpan.objects.create(pool=pool, span=DateTimeTZRange(hour(24), hour(48)))
+    compute(48)
+    assert hours_of() == {("acme", "on_demand"): 96}
+
+
+def test_a_withdrawn_attempt_does_not_end_the_one_before_it():
+    """Its subject row stays, so a day that begins after it took the lower attempt for ended."""
+    pool = make_pool()
+    make_tenants("acme")
+    capacity(pool, hour(0), 8_000)
+    occupancy(pool, "wl-1", identity("acme"), hour(0), 2_000, attempt=1)
+    withdraw(occupancy(pool, "wl-1", identity("acme"), hour(5), 4_000, attempt=2))
+    compute(48)
+    DirtySpan.objects.create(pool=pool, span=DateTimeTZRange(hour(24), hour(48)))
+    compute(48)
+    assert hours_of() == {("acme", "on_demand"): 96}
 
 
 def test_a_slot_inside_an_hour_leaves_out_corrected_requests(chat):
