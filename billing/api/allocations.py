@@ -12,12 +12,14 @@ from rest_framework.response import Response
 from billing.api.questions import allocation_question, as_of, label_parameters, month_of, window_of
 from billing.selectors.allocations import (
     FILTERS,
+    STEPS,
     AllocationQuestion,
     AllocationRow,
     RequeuedRow,
     allocations,
     requeued,
 )
+from billing.selectors.allocations_minutes import allocations_by_minute
 from billing.selectors.periods import horizon_of, ledger_and_now
 from billing.selectors.prices import price_segments
 from billing.services.as_of import month_as_of
@@ -97,7 +99,7 @@ class AllocationsView(ListView):
                 "model,api_key (requests of shared services) and workload,user,label:<name> (own workloads, by whole "
                 "UTC days)",
             ),
-            OpenApiParameter("step", str, enum=["hour", "day", "month", "all"]),
+            OpenApiParameter("step", str, enum=list(STEPS), description="minute: a window of a day at most"),
             OpenApiParameter(
                 "include", str, enum=["idle"], description="also the pools' unreserved idle time"
             ),
@@ -121,9 +123,8 @@ class AllocationsView(ListView):
         def to_row(row: AllocationRow) -> dict[str, Any]:
             return _allocation_row(row, ledger.currency, question.label)
 
-        return self.page(
-            lambda offset, limit: allocations(question, prices, offset=offset, limit=limit), to_row
-        )
+        read = allocations_by_minute if question.step == "minute" else allocations
+        return self.page(lambda offset, limit: read(question, prices, offset=offset, limit=limit), to_row)
 
 
 def _allocation_row(row: AllocationRow, currency: str, label: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from datetime import datetime
 from rest_framework.request import Request
 
 from billing.selectors.allocations import DETAILS_OF, DIMENSIONS, FILTERS, STEPS, AllocationQuestion
+from billing.selectors.minutes import LONGEST_BY_MINUTE_MS
 from ledger.access import Access
 from ledger.api.problems import Problem
 from ledger.core.periods import Month, Span, to_datetime, to_ms
@@ -16,6 +17,7 @@ from ledger.core.windows import BadWindow, parse_instant, parse_window
 from ledger.models import Ledger, ServiceClass
 
 LABEL = "label:"
+STEPS_OF_ROLLUPS = STEPS[STEPS.index("hour") :]
 _CLASSES = {str(choice.label): str(choice.value) for choice in ServiceClass}
 
 
@@ -34,7 +36,7 @@ def allocation_question(request: Request, access: Access, ledger: Ledger, now_ms
     """`window`, `by`, `step`, filters and `include=idle` of `GET allocations/`."""
     named, label = _labelled(request.query_params.get("by", "tenant").split(","))
     by = _known_dimensions(named, (*DIMENSIONS, *DETAILS_OF))
-    step = step_of(request)
+    step = step_of(request, STEPS)
     include = request.query_params.get("include", "")
     if include not in ("", "idle"):
         raise Problem(400, "bad_include", "include can only be 'idle'.", parameter="include")
@@ -53,6 +55,8 @@ def allocation_question(request: Request, access: Access, ledger: Ledger, now_ms
         include_idle=include == "idle" and access.sees_all_tenants,
         tenant_ids=None if access.sees_all_tenants else access.tenant_ids,
     )
+    if question.step == "minute":
+        _needs_a_day(question)
     if question.is_by_workload:
         _needs_whole_days(question)
     return question
@@ -71,9 +75,18 @@ def _labelled(names: Sequence[str], known: str = "") -> tuple[list[str], str]:
     return ["label" if name.startswith(LABEL) else name for name in names if name], next(iter(labels), "")
 
 
+def _needs_a_day(question: AllocationQuestion) -> None:
+    """Minutes are split when they are asked for, from levels alone."""
+    if question.window.length_ms > LONGEST_BY_MINUTE_MS:
+        raise Problem(400, "bad_window", "by the minute a window is a day at most.", parameter="window")
+    if question.is_by_workload or question.is_by_request:
+        detail = "by the minute, by can be " + ", ".join(DIMENSIONS) + "."
+        raise Problem(400, "bad_by", detail, parameter="by")
+
+
 def _needs_whole_days(question: AllocationQuestion) -> None:
     """By workload the books keep UTC days, cut at the ends of a month."""
-    if question.step == "hour":
+    if question.step in ("minute", "hour"):
         detail = "by workload, user or label the step is day, month or all."
         raise Problem(400, "bad_step", detail, parameter="step")
     for edge_ms in (question.window.start_ms, question.window.end_ms):
@@ -119,10 +132,10 @@ def _known_dimensions(asked: Sequence[str], possible: tuple[str, ...]) -> tuple[
     return tuple(name for name in possible if name in asked)
 
 
-def step_of(request: Request) -> str:
+def step_of(request: Request, possible: Sequence[str] = STEPS_OF_ROLLUPS) -> str:
     step = request.query_params.get("step", "all")
-    if step not in STEPS:
-        raise Problem(400, "bad_step", f"step must be one of {', '.join(STEPS)}.", parameter="step")
+    if step not in possible:
+        raise Problem(400, "bad_step", f"step must be one of {', '.join(possible)}.", parameter="step")
     return step
 
 

@@ -20,7 +20,7 @@ DIMENSIONS = ("pool", "cluster", "gpu_model", "tenant", "service", "category", "
 OF_WORKLOADS = ("workload", "user", "label")
 OF_REQUESTS = ("model", "api_key")
 DETAILS_OF = ("model", "workload", "user", "api_key", "label")
-STEPS = ("hour", "day", "month", "all")
+STEPS = ("minute", "hour", "day", "month", "all")
 FILTERS = (*DIMENSIONS, *(name for name in DETAILS_OF if name != "label"))
 
 

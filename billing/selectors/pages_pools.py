@@ -11,19 +11,14 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from django.db.models import Exists, Max, OuterRef, QuerySet
 
-from billing.core.allocation import PoolSplit, split_pool
+from billing.core.allocation import PoolSplit
 from billing.models import PoolSlot
+from billing.selectors.minutes import split_by_minute
 from billing.selectors.pages_months import PARTS_OF_CAPACITY
 from billing.services.allocation_facts import (
-    HolderIndex,
-    load_timeline,
-    read_pool_facts,
     void_events,
-    with_waits,
 )
-from ledger.core.levels import resolve_holders
 from ledger.core.periods import Span, to_datetime, to_ms
-from ledger.core.units import MS_PER_DAY, MS_PER_MINUTE
 from ledger.models import Level, LevelKind, Pool, Subject
 
 COLUMNS = ("capacity", *PARTS_OF_CAPACITY, "over_reserved", "excess", "oversold")
@@ -31,7 +26,6 @@ COLUMNS = ("capacity", *PARTS_OF_CAPACITY, "over_reserved", "excess", "oversold"
 ZOOMS = ("month", "week", "day", "hour")
 BUCKETS = {"month": "day", "week": "hour", "day": "minute", "hour": "minute"}
 CLOSER = {"month": "day", "week": "day", "day": "hour", "hour": ""}
-LONGEST_BY_MINUTE_MS = 25 * MS_PER_DAY // 24  # a day of 25 hours, where clocks are put back
 
 
 @dataclass(frozen=True)
@@ -126,16 +120,9 @@ def minutes_of(pool: Pool, span: Span) -> list[Bucket]:
     """Each minute of at most a day, split from the facts as the books would split it (domain.md section 4).
 
     Raises:
-        ValueError: the span is longer than a day.
+        TooLong: the span is longer than a day.
     """
-    if span.length_ms > LONGEST_BY_MINUTE_MS:
-        raise ValueError("by the minute a day at most")
-    index = HolderIndex.load()
-    facts = read_pool_facts(pool.pk, span, void_events(), index)
-    timeline = load_timeline(np.unique(facts.effective.levels.who).tolist(), index)
-    levels = with_waits(resolve_holders(facts.effective.levels, timeline), facts.waits)
-    edges = np.append(np.arange(span.start_ms, span.end_ms, MS_PER_MINUTE, dtype=np.int64), span.end_ms)
-    split = split_pool(levels, index.holders, edges, facts.effective.capacity_from_ms)
+    split = split_by_minute(pool, span)
     if split.split_from_ms is None:
         return []
     return list(_minutes(split))

@@ -168,3 +168,62 @@ def test_a_tenant_sees_its_own_keys_only(books: None) -> None:
 def test_what_cannot_be_answered_says_why(books: None, query: str, code: str) -> None:
     answer = client().get(f"/api/v1/allocations/?{query}")
     assert (answer.status_code, answer.json()["code"]) == (400, code)
+
+
+# --- by the minute ----------------------------------------------------------------------------------------------
+
+HALF_PAST_TWO = "window=2026-10-01T02:30:00Z,2026-10-01T04:00:00Z"
+
+
+def minutes(query: str, *names: str) -> list[tuple[str, ...]]:
+    found, path = [], f"/api/v1/allocations/?step=minute&page_size=1000&{query}"
+    who = client()
+    while path:
+        answer = who.get(path)
+        assert answer.status_code == 200, answer.content
+        found += [tuple(row[name] for name in names) for row in answer.json()["results"]]
+        path = answer.json()["next"]
+    return found
+
+
+def test_by_the_minute_a_workload_ends_within_the_hour(books: None) -> None:
+    found = minutes(
+        f"{HALF_PAST_TWO}&by=tenant,category", "starts_at", "tenant", "category", "gpu_us", "amount"
+    )
+    assert len(found) == 60
+    assert found[0] == ("2026-10-01T02:30:00Z", "acme", "on_demand", "240000000", "0.2")
+    assert found[-1] == ("2026-10-01T03:29:00Z", "acme", "on_demand", "240000000", "0.2")
+
+
+@pytest.mark.parametrize("by", ["tenant,category", "pool,tenant,service,category,service_class", "pool"])
+def test_the_minutes_of_a_slot_add_up_to_it(books: None, by: str) -> None:
+    window, names = "window=2026-10-01T00:00:00Z,2026-10-01T06:00:00Z&include=idle", by.split(",")
+    hours: dict[tuple[str, ...], int] = {}
+    for at, *where, gpu_us in minutes(f"{window}&by={by}", "starts_at", *names, "gpu_us"):
+        key = (at[:13], *where)
+        hours[key] = hours.get(key, 0) + int(gpu_us)
+    answer = client().get(f"/api/v1/allocations/?step=hour&page_size=1000&{window}&by={by}").json()["results"]
+    assert hours == {
+        (row["starts_at"][:13], *(row[name] for name in names)): int(row["gpu_us"]) for row in answer
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("window=2026-10", "bad_window"),
+        (f"{HALF_PAST_TWO}&by=workload", "bad_by"),
+        (f"{HALF_PAST_TWO}&model=x", "bad_by"),
+    ],
+)
+def test_by_the_minute_a_day_at_most_and_from_levels_only(books: None, query: str, code: str) -> None:
+    answer = client().get(f"/api/v1/allocations/?step=minute&{query}")
+    assert (answer.status_code, answer.json()["code"]) == (400, code)
+
+
+def test_a_tenant_sees_its_own_minutes_only(books: None) -> None:
+    beta = client(Role.TENANT_VIEWER, "beta")
+    answer = beta.get(
+        "/api/v1/allocations/?step=minute&window=2026-10-01T00:00:00Z,2026-10-01T06:00:00Z&by=tenant"
+    )
+    assert {row["tenant"] for row in answer.json()["results"]} == {"beta"}
