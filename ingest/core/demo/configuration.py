@@ -105,7 +105,25 @@ def document(company: Company, calendar: Calendar, signature: str) -> Json:
             for plan in MODELS
         ],
         "source": _sources(company),
+        "alert_rule": _alert_rules(),
     }
+
+
+def _alert_rules() -> list[Json]:
+    """The usual ones. A demo month is all that ever comes in: that nothing follows it is no news."""
+    kinds = (
+        *(
+            "shortage",
+            "unused_reservation",
+            "quota_drift",
+            "conversion_drift",
+            "preemption_spike",
+            "rejections",
+        ),
+        *("budget", "budget_forecast", "unattributed", "silent_source", "capacity_change"),
+    )
+    rules: list[Json] = [{"name": kind.replace("_", "-"), "kind": kind} for kind in kinds]
+    return [*rules, {"name": "ingest-lag", "kind": "ingest_lag", "enabled": False}]
 
 
 def _tenant(tenant: TenantPlan, number: int) -> Json:

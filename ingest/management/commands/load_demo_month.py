@@ -65,7 +65,14 @@ class Command(LedgerCommand):
         self.book(demo, to_ms(now))
         self.say(f"Computing {month}")
         call_command("compute_allocation", str(month), stdout=self.stdout, stderr=self.stderr)
+        self.look_for_alerts(demo, to_ms(now))
         self.make_accounts()
+
+    def look_for_alerts(self, demo: DemoMonth, now_ms: int) -> None:
+        """What the alert rules would have said in the course of the month; by the command's name, too."""
+        span = demo.month.span(demo.zone)
+        at, since = (to_datetime(ms).isoformat() for ms in (min(span.end_ms, now_ms), span.start_ms))
+        call_command("evaluate_alerts", at=at, since=since, stdout=self.stdout, stderr=self.stderr)
 
     def apply(self, demo: DemoMonth) -> None:
         """By the command's name: prices are billing's business."""
