@@ -28,13 +28,14 @@ from billing.exports.statement_pdf import pdf_name, statement_pdf
 from billing.models import AnnexName, Statement, StatementState
 from billing.selectors import preemption_rows as preemption_export
 from billing.selectors.annexes import annex_of, annex_rows
+from billing.selectors.borne import Borne, borne_for_others
 from billing.selectors.names import Names
 from billing.selectors.statements import statements_for
 from ledger.access import Access
 from ledger.api.problems import Problem
 from ledger.api.views import LedgerView, ListView
 from ledger.core.currency import minor_places
-from ledger.core.units import fixed_decimal, micro_text
+from ledger.core.units import fixed_decimal, gpu_hours_text, micro_text
 
 
 class StatementRow(serializers.Serializer[Any]):
@@ -121,6 +122,37 @@ class StatementView(LedgerView):
     @extend_schema(operation_id="statements_retrieve", responses=StatementRow)
     def get(self, request: Request, statement_id: UUID) -> Response:
         return Response(statement_row(_one(self.access, statement_id)))
+
+
+class BorneRow(serializers.Serializer[Any]):
+    service = serializers.CharField()
+    pool = serializers.CharField()
+    charged_gpu_us = serializers.CharField(help_text="the service's occupied time that the tenant is charged")
+    measured_gpu_us = serializers.CharField(help_text="what basis `measured` would have charged")
+    borne_gpu_us = serializers.CharField(help_text="the difference; negative where others bore it")
+    borne_gpu_hours = serializers.CharField()
+    borne_amount = serializers.CharField(allow_null=True, help_text="at the tenant's own price of that time")
+
+
+class BorneForOthersView(ListView):
+    """What the tenant bears for others in each shared service: its charge less what its measured time would cost."""
+
+    @extend_schema(operation_id="statements_borne_for_others", responses=BorneRow(many=True))
+    def get(self, request: Request, statement_id: UUID) -> Response:
+        rows = borne_for_others(_one(self.access, statement_id))
+        return self.page(lambda offset, limit: rows[offset : offset + limit], _borne_row)
+
+
+def _borne_row(row: Borne) -> dict[str, Any]:
+    return {
+        "service": row.service,
+        "pool": row.pool,
+        "charged_gpu_us": str(row.charged_gpu_us),
+        "measured_gpu_us": str(row.measured_gpu_us),
+        "borne_gpu_us": str(row.borne_gpu_us),
+        "borne_gpu_hours": gpu_hours_text(row.borne_gpu_us),
+        "borne_amount": None if row.borne_micro is None else micro_text(row.borne_micro),
+    }
 
 
 class StatementLinesView(ListView):

@@ -72,6 +72,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
         statement_history.StatementProofsView.as_view(),
         name="api-statement-proofs",
     ),
+    path(
+        "statements/<uuid:statement_id>/borne-for-others/",
+        statements.BorneForOthersView.as_view(),
+        name="api-statement-borne",
+    ),
     path("statements/<uuid:statement_id>/bill.csv", statements.BillCsvView.as_view(), name="api-bill-csv"),
     path("statements/<uuid:statement_id>/usage.csv", statements.UsageCsvView.as_view(), name="api-usage-csv"),
     path(
