@@ -18,6 +18,8 @@ from requests import RequestException
 
 from ledger.models import Membership, Role, Tenant, User
 from ledger.models.access import TENANT_ROLES
+from ledger.services.audit import Actor, record
+from ledger.services.tokens import record_roles
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,7 @@ class OpenIdBackend(OIDCAuthenticationBackend):  # type: ignore[misc]
         user = User(username=_name(claims), email=str(claims.get("email", ""))[:254])
         user.set_unusable_password()
         user.save()
+        record(Actor("sign-in"), "create_user", "user", user.get_username())
         return self.update_user(user, claims)
 
     @transaction.atomic
@@ -78,6 +81,7 @@ def _give_roles(user: User, roles: set[tuple[str, str]]) -> None:
         if role in Role.values and (slug in tenants if role in TENANT_ROLES else not slug)
     }
     kept = set()
+    before = _named(user)
     for membership in user.memberships.all():
         key = (membership.role, membership.tenant_id)
         if key in wanted:
@@ -87,3 +91,9 @@ def _give_roles(user: User, roles: set[tuple[str, str]]) -> None:
     Membership.objects.bulk_create(
         Membership(user=user, role=role, tenant_id=tenant) for role, tenant in sorted(wanted - kept, key=str)
     )
+    record_roles(user, before, _named(user), Actor("sign-in"))
+
+
+def _named(user: User) -> list[str]:
+    rows = user.memberships.values_list("role", "tenant__holder__slug")
+    return [role if tenant is None else f"{role}:{tenant}" for role, tenant in rows]
