@@ -7,6 +7,8 @@ and dark and every legend agree.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -17,6 +19,18 @@ from billing.selectors.pages_statements import MonthOfDays
 from ledger.core.figures import set_digits
 from ledger.core.units import MILLI_PER_GPU, gpu_hours_fixed
 from ledger.wording import category_name
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of a preemption. colour: a name of the style sheet; text: how long, in words."""
+
+    name: str
+    starts_at: datetime
+    length_ms: int
+    colour: str
+    text: str
+
 
 # From the ground up: what the reservation holds, then what was run beyond it.
 DAILY_STACK = (
@@ -138,3 +152,33 @@ def _height(gpu_us: int) -> float:
 
 def _exact(gpu_us: int) -> str:
     return f"{set_digits(gpu_hours_fixed(gpu_us))} {_('GPU-hours')}"
+
+
+def preemption_chart(phases: Sequence[Phase], zone: ZoneInfo) -> dict[str, Any] | None:
+    """One bar per phase of a preemption along the clock; None where no phase lasted."""
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": phase.name,
+            "meta": {"fill": phase.colour},
+            "y": [""],
+            "base": [f"{phase.starts_at.astimezone(zone):%Y-%m-%dT%H:%M:%S.%f}"[:-3]],
+            "x": [phase.length_ms],
+            "customdata": [phase.text],
+            "hovertemplate": "%{fullData.name}: %{customdata}<extra></extra>",
+        }
+        for phase in phases
+        if phase.length_ms
+    ]
+    if not traces:
+        return None
+    return {
+        "data": traces,
+        "layout": {
+            "barmode": "overlay",
+            "bargap": 0.5,
+            "xaxis": {"type": "date", "tickformatstops": _TICKS},
+            "yaxis": {"showgrid": False, "zeroline": False},
+        },
+    }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.utils.translation import gettext as _
 
+from billing.charts import Phase, preemption_chart
 from billing.models import PreemptionRecord, WorkloadDay
 from billing.selectors.names import Names
 from billing.selectors.pages_preemptions import (
@@ -28,9 +29,10 @@ from billing.views.months import period_or_404
 from billing.views.preemption_table import preemption_record_table
 from billing.views.story import story
 from ledger.core.periods import Month, to_ms
+from ledger.core.units import MS_PER_MINUTE
 from ledger.models import Source
-from ledger.templatetags.figures import count_cell, gpu_hours_cell, money_cell
-from ledger.views.page import Page, billing_zone, ledger_of
+from ledger.templatetags.figures import count_cell, duration, gpu_hours_cell, money_cell
+from ledger.views.page import Page, billing_zone, ledger_of, shown_zone
 from ledger.views.tables import Table, TablePage
 
 
@@ -137,6 +139,7 @@ class PreemptionPage(Page):
             "work": work,
             "story": story(side, work),
             "timeline": timeline(record),
+            "chart": preemption_chart(phases(record), shown_zone(self.request)),
             "shares": self._shares(record, names),
             "events": self._events(record),
             "others": neighbours_of(record, self.access)[:10],
@@ -187,3 +190,25 @@ def timeline(record: PreemptionRecord) -> list[Moment]:
         since_ms = to_ms(at) - to_ms(moments[-1].at) if moments else None
         moments.append(Moment(name, at, since_ms, is_hit))
     return moments
+
+
+def phases(record: PreemptionRecord) -> list[Phase]:
+    """Ran, drained, waited, ran again. Of long running before and after only as much is drawn as the rest lasted."""
+    if record.queued_only:
+        return []
+    released = record.released_at or record.decided_at
+    until = record.resumed_at or record.waits_until or released
+    drain_ms = to_ms(released) - to_ms(record.decided_at)
+    wait_ms = max(to_ms(until) - to_ms(released), 0)
+    side_ms = max(drain_ms + wait_ms, MS_PER_MINUTE)
+    ran_ms = side_ms
+    if record.admitted_at is not None:
+        ran_ms = min(side_ms, max(to_ms(record.decided_at) - to_ms(record.admitted_at), 0))
+    found = [
+        Phase(_("Ran"), record.decided_at - timedelta(milliseconds=ran_ms), ran_ms, "accent", _("before")),
+        Phase(_("Drained"), record.decided_at, drain_ms, "rule-strong", str(duration(drain_ms))),
+        Phase(_("Waited"), released, wait_ms, "rule", str(duration(wait_ms))),
+    ]
+    if record.resumed_at is not None:
+        found.append(Phase(_("Runs again"), record.resumed_at, side_ms, "accent", _("since then")))
+    return found

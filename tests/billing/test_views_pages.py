@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -501,3 +502,13 @@ def test_large_sums_in_cny_read_as_chinese_readers_count(books: Books, finance: 
     assert whole + "1\u202f426\u202f958.96" in finance.get(f"/months/{MONTH}/").content.decode()
     finance.cookies["django_language"] = "zh-hans"
     assert whole + "142.70\u202f万" in finance.get(f"/months/{MONTH}/").content.decode()
+
+
+def test_the_timeline_s_bars_are_the_instants_of_the_record(books: Books, finance: Client) -> None:
+    page = finance.get(f"/preemptions/{books.record.pk}/")
+    record = page.context["record"]
+    bars = {bar["name"]: bar for bar in page.context["chart"]["data"]}
+    waited_ms = int((record.resumed_at - record.released_at).total_seconds() * 1000)
+    assert bars["Waited"]["x"] == [waited_ms]
+    assert bars["Runs again"]["base"] == [f"{record.resumed_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.000"]
+    assert bars["Ran"]["x"][0] <= waited_ms

@@ -16,6 +16,7 @@
         : undefined;
       return { ...trace, marker: { ...trace.marker, color: style(`--${category}`), pattern, line: { width: 0 } } };
     }
+    if (trace.meta?.fill) return { ...trace, marker: { ...trace.marker, color: style(`--${trace.meta.fill}`), line: { width: 0 } } };
     if (trace.meta?.line) return { ...trace, line: { ...trace.line, color: style(`--${trace.meta.line}`) } };
     return trace;
   };
@@ -40,7 +41,7 @@
   };
 
   // A narrow screen needs room for the legend, which then has a line per category.
-  const height = (width) => (width < 520 ? 480 : 360);
+  const height = (holder, width) => (holder.classList.contains("low") ? 190 : width < 520 ? 480 : 360);
   // What print.css leaves of A4 between its margins: 178 mm.
   const PAPER_WIDTH = 672;
 
@@ -49,7 +50,7 @@
       const figure = JSON.parse(document.getElementById(holder.dataset.figure).textContent);
       const width = paper || holder.clientWidth;
       const isNew = !holder.classList.contains("js-plotly-plot");
-      window.Plotly.react(holder, figure.data.map(coloured), { ...framed(figure.layout), width, height: height(width) }, CONFIG);
+      window.Plotly.react(holder, figure.data.map(coloured), { ...framed(figure.layout), width, height: height(holder, width) }, CONFIG);
       // A bar leads closer; the table behind the chart has the same links.
       if (isNew && figure.urls?.length) {
         holder.on("plotly_click", (event) => window.location.assign(figure.urls[event.points[0].pointIndex]));
