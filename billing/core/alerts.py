@@ -443,16 +443,20 @@ def plan(findings: Sequence[Finding], known: Sequence[Known], now_ms: int) -> Pl
     """
     found = Plan()
     latest = _latest(known)
-    holding = {one.subject: one for one in findings if one.ended_ms is None}
-    for subject, one in latest.items():
-        if one.holds and subject not in holding:
-            found.ended.append((one.key, _ended_ms(one, findings, now_ms)))
+    holding: dict[str, Finding] = {}
+    for one in findings:
+        if one.ended_ms is None:
+            holding.setdefault(one.subject, one)  # of several about one subject the first stands for all
+    for subject, alert in latest.items():
+        if alert.holds and subject not in holding:
+            found.ended.append((alert.key, _ended_ms(alert, findings, now_ms)))
     for finding in findings:
-        before = latest.get(finding.subject)
-        if finding.ended_ms is not None:
-            if not any(_is_same(finding, one, now_ms) for one in known):
-                found.opened.append(finding)
-        elif before is not None and before.holds:
+        is_known = any(_is_same(finding, alert, now_ms) for alert in known)
+        if finding.ended_ms is not None and not is_known:
+            found.opened.append(finding)
+    for subject, finding in holding.items():
+        before = latest.get(subject)
+        if before is not None and before.holds:
             found.seen.append((before.key, finding))
         else:
             found.opened.append(finding)
@@ -460,8 +464,9 @@ def plan(findings: Sequence[Finding], known: Sequence[Known], now_ms: int) -> Pl
 
 
 def _latest(known: Iterable[Known]) -> dict[str, Known]:
+    """Of each subject the one that holds, if one does, else the newest."""
     latest: dict[str, Known] = {}
-    for one in sorted(known, key=lambda one: (not one.is_resolved, one.started_ms)):
+    for one in sorted(known, key=lambda one: (one.holds, not one.is_resolved, one.started_ms)):
         latest[one.subject] = one
     return latest
 
