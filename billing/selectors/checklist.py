@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Count, F, Sum
+from django.db.models import Count, F, Q, Sum
 from django.utils import timezone
 
 from billing.checks import pairs_equal_lending, slots_conserve_capacity, slots_meet
@@ -23,7 +23,7 @@ from billing.services.periods import months_not_closed
 from ledger.core.periods import to_ms
 from ledger.core.units import gpu_hours_text
 from ledger.inbox import inbox_evidence
-from ledger.models import DirtySpan, FactFinding, HolderKind, Period, Source
+from ledger.models import DirtySpan, FactFinding, HolderKind, Period, PeriodState, Source
 from ledger.selectors.silence import waived_until, with_silence_waivers
 
 PROOFS = (slots_conserve_capacity, slots_meet, pairs_equal_lending)
@@ -51,15 +51,23 @@ def month_evidence(period: Period, now: datetime) -> MonthEvidence:
         unattributed=_unattributed(period),
         unreconciled=unexplained_differences(period),
         exceptions=_exceptions(period),
-        missing_prices=list(
-            BillingFinding.objects.filter(month=period.month, code=_PRICE_MISSING)
-            .order_by("subject")
-            .values_list("subject", flat=True)
-        ),
+        missing_prices=_missing_prices(period),
         unproved=[str(finding) for proof in PROOFS for finding in proof(period.month)],
         sources=_sources(),
         stale_approvals=stale_approvals(period),
     )
+
+
+def _missing_prices(period: Period) -> list[str]:
+    """Of the month, and of closed months where later facts or terms left an adjustment without a price."""
+    waived = ChecklistWaiver.objects.filter(item="prices").values("period")
+    closed = Period.objects.filter(state=PeriodState.CLOSED).exclude(pk__in=waived).values("month")
+    findings = BillingFinding.objects.filter(code=_PRICE_MISSING)
+    found = findings.filter(Q(month=period.month) | Q(month__in=closed)).order_by("month", "subject")
+    return [
+        subject if month == period.month else f"{month}: {subject}"
+        for month, subject in found.values_list("month", "subject")
+    ]
 
 
 def _behind(period: Period) -> list[str]:

@@ -18,7 +18,7 @@ from billing.services.posting import post_month
 from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_shares import share_preemptions
 from billing.services.preemptions import rebuild_preemptions
-from billing.services.rating import rate_month
+from billing.services.rating import note_missing_prices, rate_month
 from billing.services.snapshot import in_snapshot
 from ledger.core.periods import Month, Span, to_ms
 from ledger.locks import Lock
@@ -81,4 +81,6 @@ def _adjust(period: Period, posted_in: Period) -> int:
     rebuilt = rebuild_preemptions(span, span.end_ms, terms, books)
     compute_allocation(month, horizon=period.ends_at, closed_too=True)
     share_preemptions(rebuilt, terms, books, PreemptionPrices(ledger, terms.rating.prices))
-    return post_month(period, rate_month(ledger, terms, span, books), books, posted_in=posted_in)
+    lines = rate_month(ledger, terms, span, books)
+    note_missing_prices(period, lines)
+    return post_month(period, lines, books, posted_in=posted_in)

@@ -85,11 +85,17 @@ def store_lines(
     ordered = sorted(new, key=lambda line: (line.account, line.key))
     rows = [_row(period, line, accounts, pools) for line in ordered]
     MonthLine.objects.bulk_create(rows, batch_size=_BATCH)
+    note_missing_prices(period, lines)
+    return {line.account for line in (*gone, *new)}
+
+
+def note_missing_prices(period: Period, lines: Sequence[Line]) -> None:
+    """Replace the month's findings of prices that its lines lack."""
+    pools = {pool.slug: pool for pool in Pool.objects.all()}
     BillingFinding.objects.filter(month=period.month, code__in=RATING_CODES).delete()
     BillingFinding.objects.bulk_create(
         _finding(period, found, pools) for found in missing_prices(list(lines))
     )
-    return {line.account for line in (*gone, *new)}
 
 
 def _row(period: Period, line: Line, accounts: Accounts, pools: dict[str, Pool]) -> MonthLine:

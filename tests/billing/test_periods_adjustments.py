@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from billing.exports.bill import bill_rows
 from billing.models import (
     Approval,
+    BillingFinding,
     ChecklistWaiver,
     Credit,
     Decision,
@@ -155,6 +156,18 @@ def test_a_rate_with_an_earlier_validity_is_an_adjustment_in_money_alone(pool: P
     # The version of the price starts within the month's first stretch either way: 40 GPU-hours at 1 more.
     assert adjustments("beta") == [("2026-10", "on_demand", 0, 40.0)]
     assert findings() == []
+
+
+def test_a_price_that_an_adjustment_lacks_is_a_finding_and_blocks_the_next_close(pool: Pool) -> None:
+    close()
+    GpuPrice.objects.filter(category="on_demand").delete()
+    mark_pools_dirty(None, hour(0))
+    adjust_closed_months(NOVEMBER_5)
+    found = BillingFinding.objects.get(code="price_missing")
+    assert (found.month, found.subject) == ("2026-10", "tenant:beta on_demand")
+    run = close(NOVEMBER, DECEMBER_5)
+    assert run.state == RunState.BLOCKED
+    assert "2026-10: tenant:beta on_demand" in run.message
 
 
 def test_beat_adjusts_before_it_recomputes(pool: Pool) -> None:
