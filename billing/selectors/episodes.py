@@ -71,6 +71,10 @@ class PoolBalance:
     def amount_micro(self, gpu_us: int) -> int | None:
         return price_parts({"reserved_used": gpu_us}, {"reserved_used": self.price})
 
+    @property
+    def net_micro(self) -> int | None:
+        return self.amount_micro(self.balance.net)
+
 
 def pool_balances(span: Span, ledger: Ledger, month: MonthOfPreempting | None = None) -> list[PoolBalance]:
     """By pool slug; `month`: what `preempting` said of the span, where it was asked already."""

@@ -11,6 +11,13 @@ from django.utils.functional import cached_property
 from billing.exports.files import MONTH_FORMATS, month_file, month_file_name
 from billing.models import Statement
 from billing.selectors.allocations import RequeuedRow
+from billing.selectors.episodes import (
+    MonthOfPreempting,
+    PoolBalance,
+    pool_balances,
+    preempting,
+    worst_first,
+)
 from billing.selectors.names import Names
 from billing.selectors.pages_months import (
     PARTS_OF_CAPACITY,
@@ -29,6 +36,7 @@ from billing.selectors.pages_proofs import month_proofs
 from billing.selectors.reconciliation import Line, month_lines
 from billing.selectors.residuals import ResidualRow, residuals
 from billing.selectors.statements import statements_for
+from billing.views.episode_tables import balance_table, episodes_table
 from billing.views.month_tables import (
     causes_table,
     months_table,
@@ -44,6 +52,8 @@ from ledger.models import Period
 from ledger.querysets import visible_to
 from ledger.views.page import Page, ledger_of
 from ledger.views.tables import Table, TablePage
+
+WORST_EPISODES = 10  # of a month, on its page; the API has all
 
 
 class Home(Page):
@@ -142,6 +152,15 @@ class MonthPage(TablePage):
             if row.unattributed
         ]
 
+    @cached_property
+    def preempting(self) -> MonthOfPreempting:
+        ends_at = self.period.horizon_at or self.period.starts_at
+        return preempting(Span(to_ms(self.period.starts_at), to_ms(ends_at)))
+
+    def _balances(self) -> list[PoolBalance]:
+        window = Span(to_ms(self.period.starts_at), to_ms(self.period.ends_at))
+        return pool_balances(window, ledger_of(self.request), self.preempting)
+
     def tables(self, month: str) -> list[Table]:
         sees_all = self.access.sees_all_tenants
         currency = ledger_of(self.request).currency
@@ -155,6 +174,8 @@ class MonthPage(TablePage):
                 pools_table(lambda: self.pools, lambda: whole_of(self.pools), month),
                 causes_table(lambda: self.preemptions.causes, month),
                 pairs_table(lambda: self.preemptions.pairs, month),
+                balance_table(self._balances, currency),
+                episodes_table(lambda: worst_first(self.preempting.episodes)[:WORST_EPISODES]),
                 reconciliation_table(lambda: self.comparisons),
                 residuals_table(lambda: self.residuals),
             ]
