@@ -14,7 +14,7 @@ _TENANTS = """
 _NEWEST = f"""
 SELECT DISTINCT ON (tenant_id, layer, resource, pool_id, service_id)
        coalesce(slug_holder.id, mapping.tenant_id) AS tenant_id, quota.layer, quota.resource, quota.pool_id,
-       quota.service_id, quota.limit_milli, quota.used_milli, quota.starts_at
+       quota.service_id, quota.limit_milli, quota.used_milli, quota.starts_at, event.source_id, event.event_id
 FROM ledger_quotalevel quota {_TENANTS}
 WHERE quota.starts_at <= %(at)s AND quota.event_id <> ALL(%(void)s)
   AND coalesce(slug_holder.id, mapping.tenant_id) IS NOT NULL
@@ -24,7 +24,7 @@ ORDER BY tenant_id, layer, resource, pool_id, service_id, quota.starts_at DESC, 
 QUOTAS_AT = f"""
 WITH newest AS ({_NEWEST})
 SELECT tenant.slug, newest.layer, newest.resource, coalesce(pool.slug, ''), coalesce(service.slug, ''),
-       newest.limit_milli, newest.used_milli, newest.starts_at
+       newest.limit_milli, newest.used_milli, newest.starts_at, newest.source_id, newest.event_id
 FROM newest
 JOIN ledger_holder tenant ON tenant.id = newest.tenant_id
 LEFT JOIN ledger_pool pool ON pool.id = newest.pool_id

@@ -5,11 +5,13 @@ from django.urls import URLPattern, URLResolver, path
 from billing.views.alerts import AlertPage, AlertsPage
 from billing.views.closing import ClosingPage
 from billing.views.cluster import ClusterPage
+from billing.views.demand import DemandPage
 from billing.views.lending import LendingPage
 from billing.views.months import Home, MonthFile, MonthPage, MonthsPage
 from billing.views.platform import PlatformPage
 from billing.views.pools import PoolPage
 from billing.views.preemptions import MonthPreemptionsPage, PreemptionPage
+from billing.views.quota import QuotaPage
 from billing.views.search import SearchPage
 from billing.views.statements import StatementFile, StatementLinePage, StatementPage, StatementPdf
 from billing.views.workloads import WorkloadPage
@@ -37,5 +39,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("alerts/<uuid:alert_id>/", AlertPage.as_view(), name="alert"),
     path("cluster/", ClusterPage.as_view(), name="cluster"),
     path("pools/<str:pool>/", PoolPage.as_view(), name="pool"),
+    path("quota/", QuotaPage.as_view(), name="quota"),
+    path("demand/", DemandPage.as_view(), name="demand"),
     path("search/", SearchPage.as_view(), name="search"),
 ]

@@ -293,6 +293,45 @@ ALERT_CHANNELS: Words = {
     "email": _("E-mail"),
 }
 
+QUOTA_LAYERS: Words = {
+    "cluster": pgettext_lazy("quota", "cluster layer"),
+    "serving": pgettext_lazy("quota", "serving layer"),
+    "contract": pgettext_lazy("quota", "contract"),
+}
+
+QUOTA_RESOURCES: Words = {
+    "gpus": _("GPUs"),
+    "concurrency": _("concurrent requests"),
+    "requests_per_minute": _("requests per minute"),
+    "tokens_per_minute": _("tokens per minute"),
+    "tokens_per_month": _("tokens per month"),
+}
+
+REFUSING_LAYERS: Words = {
+    "rate_limit": pgettext_lazy("refused by", "rate limit"),
+    "admission": pgettext_lazy("refused by", "admission"),
+    "quota": pgettext_lazy("refused by", "quota"),
+    "budget": pgettext_lazy("refused by", "budget"),
+    "capacity": pgettext_lazy("refused by", "capacity"),
+}
+
+# What became of demand, in the order of the sum that makes up what was asked for.
+OUTCOMES: Words = {
+    "completed": pgettext_lazy("outcome", "Completed"),
+    "rejected": pgettext_lazy("outcome", "Rejected"),
+    "preempted": pgettext_lazy("outcome", "Preempted"),
+    "timed_out": pgettext_lazy("outcome", "Timed out"),
+    "aborted": pgettext_lazy("outcome", "Aborted"),
+    "failed": pgettext_lazy("outcome", "Failed"),
+}
+
+# What a measure of refused demand rests on.
+DECLINED_BASES: Words = {
+    "token_price": _("token prices"),
+    "gpu_time": _("on-demand GPU price"),
+    "": _("unknown"),
+}
+
 # What a person reads about an exception, and what to do about it.
 EXCEPTIONS: dict[str, tuple[str | Promise, str | Promise]] = {
     "level_conflict": (

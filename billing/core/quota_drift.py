@@ -138,6 +138,11 @@ class _Layers:
         return ""
 
 
+def full_layer(facts: Iterable[QuotaFact], thresholds: Thresholds) -> str:
+    """Of one tenant's facts of one instant: the layer that is full while the other is loose, or ''."""
+    return _Layers({fact.key: fact for fact in facts}).full_layer(thresholds)
+
+
 def drift_episodes(
     facts: Sequence[QuotaFact],
     span: Span,

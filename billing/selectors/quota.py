@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
@@ -12,7 +12,16 @@ from typing import Any
 from django.db import connection
 
 from billing.core.quota import Standing, remaining
-from billing.core.quota_drift import Drift, QuotaFact, Thresholds, drift_episodes
+from billing.core.quota_drift import (
+    CLUSTER,
+    SERVING,
+    Drift,
+    QuotaFact,
+    Thresholds,
+    drift_episodes,
+    full_layer,
+    used_ppm,
+)
 from billing.models import Calibration
 from billing.services.allocation_facts import void_events
 from billing.sql_quota import QUOTA_STEPS, QUOTAS_AT, REMAINING
@@ -23,7 +32,7 @@ from ledger.models import Ledger, Service
 
 @dataclass(frozen=True)
 class QuotaRow:
-    """One layer's limit and use; thousandths of the resource's unit."""
+    """One layer's limit and use; thousandths of the resource's unit. source_id, event_id: the fact that says so."""
 
     tenant: str
     layer: str
@@ -33,6 +42,8 @@ class QuotaRow:
     limit_milli: int
     used_milli: int
     starts_at: datetime
+    source_id: int | None = None
+    event_id: str = ""
 
 
 def quotas(
@@ -79,17 +90,7 @@ def quota_drift(
     conversions = _Conversions()
     facts: defaultdict[str, list[QuotaFact]] = defaultdict(list)
     for row in rows:
-        facts[row.tenant].append(
-            QuotaFact(
-                to_ms(row.starts_at),
-                row.layer,
-                row.resource,
-                row.service or row.pool,
-                row.limit_milli,
-                row.used_milli,
-                conversions.of(row),
-            )
-        )
+        facts[row.tenant].append(_fact(row, conversions))
     limits = thresholds or drift_thresholds()
     found = [
         TenantDrift(tenant, drift)
@@ -97,6 +98,46 @@ def quota_drift(
         for drift in drift_episodes(of, window, limits)
     ]
     return sorted(found, key=lambda one: (one.drift.starts_ms, one.tenant))
+
+
+def _fact(row: QuotaRow, conversions: _Conversions) -> QuotaFact:
+    return QuotaFact(
+        to_ms(row.starts_at),
+        row.layer,
+        row.resource,
+        row.service or row.pool,
+        row.limit_milli,
+        row.used_milli,
+        conversions.of(row),
+    )
+
+
+@dataclass(frozen=True)
+class LayersUsed:
+    """How far a tenant's layers are used, in millionths, None without a limit. full_layer: the one that is full while
+    the other is not, '' where they agree."""
+
+    tenant: str
+    cluster_ppm: int | None
+    serving_ppm: int | None
+    full_layer: str
+
+
+def layers_used(rows: Iterable[QuotaRow], thresholds: Thresholds) -> list[LayersUsed]:
+    """Of quotas as they stand at one instant, by tenant. Two queries."""
+    conversions = _Conversions()
+    facts: defaultdict[str, list[QuotaFact]] = defaultdict(list)
+    for row in rows:
+        facts[row.tenant].append(_fact(row, conversions))
+    return [
+        LayersUsed(
+            tenant,
+            used_ppm(fact for fact in of if fact.layer == CLUSTER),
+            used_ppm(fact for fact in of if fact.layer == SERVING),
+            full_layer(of, thresholds),
+        )
+        for tenant, of in sorted(facts.items())
+    ]
 
 
 def drift_thresholds() -> Thresholds:

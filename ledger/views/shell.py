@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -81,6 +82,10 @@ class Shell:
                 return reverse(match.view_name, kwargs={**match.kwargs, "month": month})
             except NoReverseMatch:
                 pass
+        view = getattr(getattr(match, "func", None), "view_class", None)
+        named = getattr(view, "month_parameter", "")
+        if match is not None and named:
+            return f"{self.request.path}?{urlencode({named: month})}"
         return reverse("billing:month", kwargs={"month": month})
 
     @property
@@ -97,21 +102,30 @@ class Shell:
 
     @property
     def sections(self) -> list[Section]:
-        entries = [(_("Months"), reverse("billing:months"), "m")]
-        if self.month and self.access.sees_anything:
-            preemptions = reverse("billing:month-preemptions", kwargs={"month": self.month})
-            entries.append((_("Preemptions"), preemptions, "p"))
-        if self.access.sees_all_tenants:
-            entries.append((_("Cluster"), reverse("billing:cluster"), "c"))
-            entries.append((_("Ingest"), reverse("ingest:overview"), "i"))
-        if self.access.sees_anything:
-            entries.append((_("Alerts"), reverse("billing:alerts"), "a"))
         here = self.request.path
-        best = max((url for _name, url, _key in entries if here.startswith(url)), key=len, default="")
+        entries = self._entries()
+        best = max((url for _name, url, *_ in entries if here.startswith(url)), key=len, default="")
         return [
-            Section(name, url, key, url == best, self.open_alerts if key == "a" else 0)
-            for name, url, key in entries
+            Section(name, url + query, key, url == best, self.open_alerts if key == "a" else 0)
+            for name, url, key, query in entries
         ]
+
+    def _entries(self) -> list[tuple[str, str, str, str]]:
+        """(name, path, key, query); pages of a month or a window are asked for the month in sight."""
+        runs_the_ledger, sees = self.access.sees_all_tenants, self.access.sees_anything
+        months = reverse("billing:months")
+        preemptions = reverse("billing:month-preemptions", args=[self.month]) if self.month else ""
+        window = f"?{urlencode({'window': self.month})}" if self.month else ""
+        entries = [
+            (True, _("Months"), months, "m", ""),
+            (sees and bool(preemptions), _("Preemptions"), preemptions, "p", ""),
+            (runs_the_ledger, _("Cluster"), reverse("billing:cluster"), "c", ""),
+            (sees, _("Demand"), reverse("billing:demand"), "d", window),
+            (sees, _("Quotas"), reverse("billing:quota"), "q", window),
+            (runs_the_ledger, _("Ingest"), reverse("ingest:overview"), "i", ""),
+            (sees, _("Alerts"), reverse("billing:alerts"), "a", ""),
+        ]
+        return [entry for is_shown, *entry in entries if is_shown]  # type: ignore[misc]
 
     @cached_property
     def open_alerts(self) -> int:

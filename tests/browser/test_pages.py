@@ -126,6 +126,8 @@ def paths_of(name: str, books: Books) -> list[str]:
         f"/preemptions/{books.record.pk}/",
         f"/workloads/{books.pool.slug}/{'wl-3' if tenant == 'gamma' else 'wl-4/a'}/",
         "/search/?q=wl",
+        f"/quota/?window={MONTH}",
+        f"/demand/?window={MONTH}",
     ]
     if name in ("finance", "platform", "auditor"):
         event = books.event("report-1")

@@ -10,13 +10,14 @@
 
   const coloured = (trace) => {
     const category = trace.meta?.category;
-    if (category) {
-      const pattern = PATTERNS[category]
-        ? { shape: PATTERNS[category], fgcolor: style("--surface"), fgopacity: 0.45, size: 6, solidity: 0.22, fillmode: "overlay" }
+    const fill = category ?? trace.meta?.fill;
+    if (fill) {
+      const shape = category ? PATTERNS[category] : trace.meta.pattern;
+      const pattern = shape
+        ? { shape, fgcolor: style("--surface"), fgopacity: 0.45, size: 6, solidity: 0.22, fillmode: "overlay" }
         : undefined;
-      return { ...trace, marker: { ...trace.marker, color: style(`--${category}`), pattern, line: { width: 0 } } };
+      return { ...trace, marker: { ...trace.marker, color: style(`--${fill}`), pattern, line: { width: 0 } } };
     }
-    if (trace.meta?.fill) return { ...trace, marker: { ...trace.marker, color: style(`--${trace.meta.fill}`), line: { width: 0 } } };
     if (trace.meta?.line) return { ...trace, line: { ...trace.line, color: style(`--${trace.meta.line}`) } };
     return trace;
   };
