@@ -218,6 +218,44 @@ ALERT_STATES: Words = {
     "resolved": pgettext_lazy("alert", "resolved"),
 }
 
+DISPUTE_STATES: Words = {
+    "open": pgettext_lazy("dispute", "open"),
+    "answered": pgettext_lazy("dispute", "answered"),
+    "proposed": pgettext_lazy("dispute", "adjustment waits for a second person"),
+    "adjusted": pgettext_lazy("dispute", "adjusted"),
+    "rejected": pgettext_lazy("dispute", "rejected"),
+}
+
+# Why a step of a dispute or a credit was not taken, by code.
+DISPUTE_PROBLEMS: Words = {
+    "no_reason": _("Give a reason: it stays on record."),
+    "already_open": _("This line has a dispute that is not settled: it goes on below."),
+    "settled": _("This dispute is settled already."),
+    "bad_amount": _("The amount is no decimal number above 0, with 6 places at most."),
+    "changed": _("Nothing was approved: the draft has changed since you looked. Look at it again."),
+    "issued": _("Nothing was approved: the statement is issued already."),
+}
+
+# The steps of the bridge from last month, and what each is.
+BRIDGE_STEPS: dict[str, tuple[str | Promise, str | Promise]] = {
+    "price": (
+        _("Price"),
+        _("This month's quantity at this month's average price less at last month's, line by line."),
+    ),
+    "volume": (
+        _("Volume"),
+        _("More or less held and used, at last month's average price; what is new or gone counts here."),
+    ),
+    "idle": (_("Idle"), _("More or less reserved-but-idle time, at last month's average price.")),
+    "preemption": (_("Preemption"), _("What preemptions move between tenants: lost and recomputed time.")),
+    "credits": (_("Credits"), _("What is given back: for lending, for delays, as goodwill, for disputes.")),
+    "adjustments": (
+        _("Adjustments"),
+        _("What is posted for earlier months, and cost differences."),
+    ),
+    "rounding": (_("Rounding"), _("Totals are rounded once, and so are the steps above.")),
+}
+
 # Names of the figures that an alert rests on, and their units.
 ALERT_FIGURES: Words = {
     "pending": _("Pending"),

@@ -164,13 +164,26 @@ def _days_to_come(horizon_ms: int, end_ms: int, zone: str) -> list[DayToCome]:
         day = following
 
 
+def token_quota(month: Month, zone: str, horizon: datetime, tenant: Tenant) -> TokenQuota | None:
+    """One tenant's month up to `horizon`; None where its contract has no token quota. Two queries, or one."""
+    span = month.span(zone)
+    of_tenant = Access(tenant_ids=frozenset({tenant.pk}))
+    so_far = Span(span.start_ms, min(max(to_ms(horizon), span.start_ms), span.end_ms))
+    return _token_quotas(month, zone, so_far, span.end_ms, of_tenant, {tenant.slug}).get(tenant.slug)
+
+
 def _token_quotas(
-    month: Month, zone: str, so_far: Span, end_ms: int, access: Access
+    month: Month,
+    zone: str,
+    so_far: Span,
+    end_ms: int,
+    access: Access,
+    tenants: Collection[str] | None = None,
 ) -> dict[str, TokenQuota]:
     contracts = {
         slug: contract.token_quota
         for slug, contract in contracts_of(month, zone).items()
-        if contract.token_quota is not None
+        if contract.token_quota is not None and (tenants is None or slug in tenants)
     }
     if not contracts:
         return {}

@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect, QueryDict
+from django.http import Http404, QueryDict
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -31,8 +30,9 @@ from billing.services.alerts import AlertError, acknowledge_alert, resolve_alert
 from ledger.core.units import MS_PER_SECOND, parse_micro
 from ledger.models import Tenant
 from ledger.services.audit import Actor
+from ledger.views.acting import ActingPage, text_of
 from ledger.views.page import Page
-from ledger.views.tables import COUNT, DURATION, INSTANT, TEXT_FILTER, Column, Filter, Table, TablePage, words
+from ledger.views.tables import COUNT, DURATION, INSTANT, TEXT_FILTER, Column, Filter, Table, words
 from ledger.wording import (
     ALERT_CHANNELS,
     ALERT_KINDS,
@@ -65,29 +65,11 @@ def _alert_columns() -> list[Column]:
     ]
 
 
-class _ActingPage(TablePage):
-    """A page with forms: what is refused shows the page again with a sentence, what is done goes back to it."""
+class _ActingPage(ActingPage):
+    refused = (AlertError,)
 
-    http_method_names = ["get", "head", "options", "post"]
-    problem = ""
-
-    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
-        try:
-            said = self.do(
-                request.POST,
-                Actor(self.access.name, str(request.META.get("ledger.request_id", ""))),
-                **kwargs,
-            )
-        except AlertError as error:
-            self.problem = str(ALERT_PROBLEMS.get(error.code, error))
-            response = self.get(request, **kwargs)
-            response.status_code = 422
-            return response
-        messages.success(request, said)
-        return HttpResponseRedirect(request.path, status=303)
-
-    def do(self, form: QueryDict, by: Actor, **kwargs: Any) -> str:
-        raise NotImplementedError
+    def words_for(self, error: Exception) -> str:
+        return str(ALERT_PROBLEMS.get(getattr(error, "code", ""), error))
 
 
 class AlertsPage(_ActingPage):
@@ -173,13 +155,13 @@ class AlertsPage(_ActingPage):
         raise PermissionDenied
 
     def _change_rule(self, form: QueryDict, by: Actor) -> str:
-        rule: AlertRule | None = rules_for(self.access).filter(name=_text(form, "rule")).first()
+        rule: AlertRule | None = rules_for(self.access).filter(name=text_of(form, "rule")).first()
         if rule is None:
             raise Http404
         values: dict[str, Any] = {"enabled": form.get("enabled") == "1"}
         try:
-            if _text(form, "threshold"):
-                values["threshold_micro"] = parse_micro(_text(form, "threshold"))
+            if text_of(form, "threshold"):
+                values["threshold_micro"] = parse_micro(text_of(form, "threshold"))
         except ValueError:
             raise AlertError("bad_threshold", "") from None
         if form.get("severity") in Severity.values:
@@ -188,16 +170,16 @@ class AlertsPage(_ActingPage):
         return _("The rule %(name)s is changed.") % {"name": rule.name}
 
     def _subscribe(self, form: QueryDict, by: Actor) -> str:
-        rows = Tenant.objects.filter(holder__slug=_text(form, "tenant"))
+        rows = Tenant.objects.filter(holder__slug=text_of(form, "tenant"))
         if not may_change_rules(self.access):
             rows = rows.filter(pk__in=self.access.admin_of)
         tenant = rows.first()
-        if tenant is None and (_text(form, "tenant") or not may_change_rules(self.access)):
+        if tenant is None and (text_of(form, "tenant") or not may_change_rules(self.access)):
             raise Http404
-        channel, name = form.get("channel", ""), _text(form, "name")[:100]
+        channel, name = form.get("channel", ""), text_of(form, "name")[:100]
         if channel not in Channel.values or not name:
             raise AlertError("bad_url", "")
-        reach = _text(form, "reach")[:500]
+        reach = text_of(form, "reach")[:500]
         is_mail = channel == Channel.EMAIL
         values = {
             "name": name,
@@ -205,7 +187,7 @@ class AlertsPage(_ActingPage):
             "channel": channel,
             "url": "" if is_mail else reach,
             "addresses": reach.replace(",", " ").split() if is_mail else [],
-            "secret": _text(form, "secret")[:200],
+            "secret": text_of(form, "secret")[:200],
             "min_severity": form["severity"] if form.get("severity") in Severity.values else Severity.INFO,
             "language": "zh-hans" if form.get("language") == "zh-hans" else "en",
         }
@@ -226,10 +208,6 @@ class AlertsPage(_ActingPage):
             if one.enabled
             else _("Switched off: %(name)s") % {"name": one.name}
         )
-
-
-def _text(form: QueryDict, name: str) -> str:
-    return form.get(name, "").replace("\x00", "").strip()
 
 
 def _threshold(rule: AlertRule) -> str:
@@ -285,9 +263,9 @@ class AlertPage(_ActingPage):
         if not may_act_on(alert, self.access):
             raise PermissionDenied
         if form.get("deed") == "acknowledge":
-            acknowledge_alert(alert.pk, _text(form, "reason"), by, timezone.now())
+            acknowledge_alert(alert.pk, text_of(form, "reason"), by, timezone.now())
             return _("The alert is acknowledged.")
-        resolve_alert(alert.pk, _text(form, "reason"), by, timezone.now())
+        resolve_alert(alert.pk, text_of(form, "reason"), by, timezone.now())
         return _("The alert is resolved.")
 
 

@@ -3,21 +3,57 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
-from django.db.models import F, Q, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.core.exceptions import PermissionDenied
+from django.db.models import F, Prefetch, Q, QuerySet, prefetch_related_objects
+from django.http import (
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    QueryDict,
+    StreamingHttpResponse,
+)
+from django.utils.functional import cached_property
+from django.utils.translation import gettext as _
 
+from billing.api.periods import soon
 from billing.charts import daily_chart
+from billing.core.bridge import Step
 from billing.exports.files import FORMATS, file_name, statement_file
 from billing.exports.statement_pdf import pdf_name, statement_pdf
-from billing.models import PreemptionRecord, PreemptionShare, Statement, StatementState
+from billing.models import (
+    Dispute,
+    DisputeState,
+    PreemptionRecord,
+    PreemptionShare,
+    Statement,
+    StatementApproval,
+    StatementLine,
+    StatementState,
+)
+from billing.selectors.borne import Borne, borne_for_others
 from billing.selectors.changes import changes_since
+from billing.selectors.disputes import disputes_for
 from billing.selectors.names import Names
+from billing.selectors.pages_bill import (
+    LABEL,
+    SPLITS,
+    InsidePart,
+    PoolShare,
+    bridge_between,
+    inside,
+    labels_inside,
+    quota_of,
+    shares_of_capacity,
+)
 from billing.selectors.pages_lines import line_detail
 from billing.selectors.pages_months import HOLDER_CATEGORIES
 from billing.selectors.pages_preemptions import ShownPreemption, requeued_of, shown
 from billing.selectors.pages_proofs import statement_proofs
 from billing.selectors.pages_statements import (
+    Comparison,
     compared_with_before,
     lines_by_group,
     month_of_days,
@@ -26,9 +62,32 @@ from billing.selectors.pages_statements import (
 )
 from billing.selectors.preemption_rows import preemptions_of
 from billing.selectors.statements import statements_for
+from billing.services.approvals import ApprovalError, approve_statement
+from billing.services.credits import request_credit
+from billing.services.disputes import (
+    DisputeError,
+    adjust_dispute,
+    answer_dispute,
+    open_dispute,
+    reject_dispute,
+)
+from billing.tasks import recompute_open_months
+from billing.views.heat import Choice, choose
+from billing.views.statement_tables import (
+    borne_table,
+    bridge_table,
+    disputes_table,
+    inside_table,
+    shares_table,
+    split_name,
+)
 from ledger.access import Access
+from ledger.core.units import parse_micro
+from ledger.services.audit import Actor
+from ledger.views.acting import ActingPage, text_of
 from ledger.views.page import Page, billing_zone
-from ledger.wording import CATEGORY_MEANINGS
+from ledger.views.tables import Table
+from ledger.wording import BRIDGE_STEPS, CATEGORY_MEANINGS, DISPUTE_PROBLEMS
 
 PREEMPTIONS_A_SIDE = 12
 
@@ -42,33 +101,130 @@ def statement_or_404(month: str, tenant: str, access: Access, *, with_content: b
     return statement
 
 
-class StatementPage(Page):
+class _DisputablePage(ActingPage):
+    """What a person's word about money can be refused for, in words."""
+
+    refused = (DisputeError, ApprovalError)
+
+    def words_for(self, error: Exception) -> str:
+        return str(DISPUTE_PROBLEMS.get(getattr(error, "code", ""), error))
+
+
+class StatementPage(_DisputablePage):
     """The bill, top to bottom as a person reads it."""
 
     template = "billing/statement.html"
 
-    def context(self, month: str, tenant: str, **_: Any) -> dict[str, Any]:
-        statement = statement_or_404(month, tenant, self.access, with_content=True)
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        self.statement = statement_or_404(kwargs["month"], kwargs["tenant"], self.access, with_content=True)
+        in_order = Prefetch("lines", StatementLine.objects.order_by("position"))
+        prefetch_related_objects([self.statement], in_order)
+        return super().get(request, **kwargs)
+
+    @cached_property
+    def lines(self) -> list[StatementLine]:
+        return list(self.statement.lines.all())
+
+    @cached_property
+    def comparison(self) -> Comparison | None:
+        return compared_with_before(self.statement)
+
+    @cached_property
+    def bridge(self) -> list[Step] | None:
+        if self.comparison is None:
+            return None
+        return bridge_between(self.comparison.before, self.statement, self.lines)
+
+    @cached_property
+    def inside(self) -> list[InsidePart]:
+        return inside(self.statement, self.split[0])
+
+    @cached_property
+    def split(self) -> tuple[str, list[Choice]]:
+        """What the month is split by, and what it can be: teams first where workloads name them."""
+        names = [f"{LABEL}{label}" for label in labels_inside(self.statement)]
+        names.sort(key=lambda name: name != f"{LABEL}team")
+        ordered = [*names[:1], *SPLITS, *names[1:]]
+        return choose(self.request, "split", {name: str(split_name(name)) for name in ordered})
+
+    @cached_property
+    def borne(self) -> list[Borne]:
+        return borne_for_others(self.statement)
+
+    @cached_property
+    def shares(self) -> list[PoolShare]:
+        return shares_of_capacity(self.statement)
+
+    @cached_property
+    def disputes(self) -> list[Dispute]:
+        return list(disputes_for(self.access).filter(statement=self.statement))
+
+    def tables(self, month: str, tenant: str) -> list[Table]:
+        statement, currency = self.statement, self.statement.currency
+        tables = [
+            inside_table(lambda: self.inside, self.split[0], currency),
+            shares_table(lambda: self.shares),
+            borne_table(lambda: self.borne, currency),
+            disputes_table(lambda: self.disputes, statement),
+        ]
+        if self.comparison is not None and self.bridge is not None:
+            tables.insert(0, bridge_table(lambda: self.bridge or [], self.comparison.before, statement))
+        return tables
+
+    def context(self, month: str, tenant: str) -> dict[str, Any]:
+        statement, lines = self.statement, self.lines
         days = month_of_days(statement, billing_zone(self.request))
-        lines = list(statement.lines.order_by("position"))
         return {
             "month": month,
             "switchable_months": months_with_statement(statement.tenant, self.access),
             "statement": statement,
             "tenant": statement.tenant,
-            "comparison": compared_with_before(statement),
+            "comparison": self.comparison,
+            "bridge": self.bridge,
+            "bridge_steps": BRIDGE_STEPS,
+            "quota": quota_of(statement),
+            "splits": self.split[1],
+            "inside_gpu_us": sum(part.gpu_us for part in self.inside),
+            "borne": self.borne,
+            "shares": self.shares,
+            "disputes": self.disputes,
             "days": days,
             "chart": daily_chart(days),
             "lines": lines_by_group(lines),
             "unpriced": any(line.amount_minor is None for line in lines),
             "proofs": statement_proofs(statement, lines, days.gpu_us),
             "changes": changes_since(statement, self.access),
+            "approval": self._approval(),
             "requeued": requeued_of(statement),
             "records": preemptions_named(lines, self.access),
             "meanings": [(name, CATEGORY_MEANINGS[name], days.gpu_us[name]) for name in HOLDER_CATEGORIES],
             "formats": list(FORMATS),
+            "problem": self.problem,
             **self._preemptions(statement),
         }
+
+    def _approval(self) -> StatementApproval | None:
+        """The last one, for whoever runs the ledger; it may be of an earlier draft."""
+        if not self.access.sees_all_tenants:
+            return None
+        return StatementApproval.objects.filter(statement=self.statement).defer("content").last()
+
+    def do(self, form: QueryDict, by: Actor, **kwargs: Any) -> str:
+        """Finance approves the draft as it was looked at, or gives money back."""
+        statement = statement_or_404(kwargs["month"], kwargs["tenant"], self.access)
+        if not self.access.is_finance:
+            raise PermissionDenied
+        if form.get("deed") == "approve":
+            approve_statement(statement, text_of(form, "sha256"), by)
+            return _("The draft is approved as it is now.")
+        if form.get("deed") != "credit":
+            raise PermissionDenied
+        amount_micro, reason = amount_of(form), text_of(form, "reason")
+        approval = request_credit(statement.tenant, statement.period, amount_micro, reason, by)
+        soon(recompute_open_months.delay)
+        if approval is None:
+            return _("The credit is granted; the statement shows it once it is computed.")
+        return _("The credit is asked for. A second person in finance decides it under Settings.")
 
     def _preemptions(self, statement: Statement) -> dict[str, Any]:
         """As the tenant itself reads them, also where the ledger's own people look at its bill."""
@@ -130,16 +286,18 @@ class StatementPdf(Page):
         return response
 
 
-class StatementLinePage(Page):
-    """What one line is the sum of: days, then the hours of a day, and the work that ran then."""
+class StatementLinePage(_DisputablePage):
+    """What one line is the sum of: days, then the hours of a day, and the work that ran then; and its dispute."""
 
     template = "billing/line.html"
 
-    def context(self, month: str, tenant: str, position: int, **_: Any) -> dict[str, Any]:
+    def tables(self, month: str, tenant: str, position: int) -> list[Table]:
+        return []
+
+    def context(self, month: str, tenant: str, position: int) -> dict[str, Any]:
         statement = statement_or_404(month, tenant, self.access)
-        line = statement.lines.filter(position=position).first()
-        if line is None:
-            raise Http404
+        line = _line_or_404(statement, position)
+        disputes = list(disputes_for(self.access).filter(statement=statement, line_key=line.key))
         return {
             "month": month,
             "statement": statement,
@@ -147,4 +305,69 @@ class StatementLinePage(Page):
             "line": line,
             "records": preemptions_named([line], self.access),
             "detail": line_detail(statement, line, self.access, self.request.GET.get("day", "")),
+            "disputes": disputes,
+            "open_dispute": next((one for one in disputes if one.state in ("open", "answered")), None),
+            "may_dispute": statement.tenant_id in self.access.tenant_ids
+            and all(one.state in ("adjusted", "rejected") for one in disputes),
+            "problem": self.problem,
+            "typed": self.request.POST,
         }
+
+    def do(self, form: QueryDict, by: Actor, **kwargs: Any) -> str:
+        """The tenant disputes the line; finance answers."""
+        statement = statement_or_404(kwargs["month"], kwargs["tenant"], self.access)
+        line = _line_or_404(statement, kwargs["position"])
+        deed, text = form.get("deed", ""), text_of(form, "text")
+        if deed == "dispute":
+            if statement.tenant_id not in self.access.tenant_ids:
+                raise PermissionDenied
+            open_dispute(line, text, by)
+            return _("The dispute is open. Finance answers it here; what is said stays on record.")
+        if not self.access.is_finance:
+            raise PermissionDenied
+        return self._answer(self._dispute(statement, line, form), deed, text, form, by)
+
+    def _dispute(self, statement: Statement, line: StatementLine, form: QueryDict) -> Dispute:
+        try:
+            wanted = UUID(form.get("dispute", ""))
+        except ValueError:
+            raise Http404 from None
+        rows = disputes_for(self.access).filter(pk=wanted, statement=statement, line_key=line.key)
+        dispute = rows.first()
+        if dispute is None:
+            raise Http404
+        return dispute
+
+    @staticmethod
+    def _answer(dispute: Dispute, deed: str, text: str, form: QueryDict, by: Actor) -> str:
+        if deed == "answer":
+            answer_dispute(dispute, text, by)
+            return _("Answered; the dispute stays open.")
+        if deed == "reject":
+            reject_dispute(dispute, text, by)
+            return _("The dispute is rejected.")
+        if deed != "adjust":
+            raise PermissionDenied
+        state = adjust_dispute(dispute, amount_of(form), text, by).state
+        soon(recompute_open_months.delay)
+        if state == DisputeState.ADJUSTED:
+            return _("The adjustment is granted; the statement shows it once it is computed.")
+        return _("The adjustment is proposed. A second person in finance decides it under Settings.")
+
+
+def _line_or_404(statement: Statement, position: int) -> StatementLine:
+    line = statement.lines.filter(position=position).first()
+    if line is None:
+        raise Http404
+    return line
+
+
+def amount_of(form: QueryDict) -> int:
+    """The amount that was typed, in micro units. Raises DisputeError `bad_amount`."""
+    try:
+        amount_micro = parse_micro(text_of(form, "amount", 30))
+    except ValueError:
+        raise DisputeError("bad_amount", "not a decimal number") from None
+    if not 0 < amount_micro < 2**63:
+        raise DisputeError("bad_amount", "a credit is more than 0")
+    return amount_micro

@@ -38,6 +38,7 @@ from ledger.wording import (
     CATEGORIES,
     CAUSES,
     DISPOSITIONS,
+    DISPUTE_STATES,
     EVENT_TYPES,
     EVIDENCE,
     LINE_KINDS,
@@ -293,6 +294,11 @@ def period_state(state: int) -> str:
 @register.filter
 def statement_state(state: str) -> str:
     return str(STATEMENT_STATES.get(state, state))
+
+
+@register.filter
+def dispute_state(state: str) -> str:
+    return str(DISPUTE_STATES.get(state, state))
 
 
 @register.filter

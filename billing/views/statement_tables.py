@@ -1,0 +1,157 @@
+"""The tables of a statement's page: the bridge, the split inside the tenant, shares, borne for others, disputes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.urls import reverse
+from django.utils.functional import Promise
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+
+from billing.core.bridge import Step
+from billing.models import Dispute, Statement
+from billing.selectors.borne import Borne
+from billing.selectors.pages_bill import LABEL, InsidePart, PoolShare
+from ledger.views.tables import (
+    CODE,
+    GPU_HOURS,
+    INSTANT,
+    PERCENT,
+    TEXT_FILTER,
+    Column,
+    Table,
+    micro_in,
+    minor_in,
+    words,
+)
+from ledger.wording import BRIDGE_STEPS, DISPUTE_STATES, category_name
+
+
+def bridge_table(rows: Callable[[], Sequence[Step]], before: Statement, after: Statement) -> Table:
+    """Its last row is this month's total, the caption tells where it starts."""
+    currency = after.currency
+    columns = [
+        Column("step", _("Step"), words(lambda name: BRIDGE_STEPS[name][0]), of="name", can_sort=False),
+        Column("amount", _("Amount"), minor_in(currency), of="printed_minor", unit=currency, can_sort=False),
+        Column("exact_amount", _("Exact amount"), micro_in(currency), of="amount_micro", on_page=False),
+    ]
+    return Table(
+        "bridge",
+        rows,
+        columns,
+        label=_("From last month's total to this one's"),
+        totals=lambda: {"amount": after.total_minor - before.total_minor},
+        totals_label=_("Difference"),
+        empty=_("The two months do not differ."),
+    )
+
+
+def split_name(split: str) -> str | Promise:
+    """What the month is split by, in words."""
+    known = {
+        "user": _("User"),
+        "api_key": _("API key"),
+        "model": _("Model"),
+        "workload": _("Workload"),
+    }
+    if split.startswith(LABEL):
+        name = split.removeprefix(LABEL)
+        return _("Team") if name == "team" else _("Label %(name)s") % {"name": name}
+    return known[split]
+
+
+def inside_table(rows: Callable[[], list[InsidePart]], split: str, currency: str) -> Table:
+    """The parts and what no name is known for; the sum is the tenant's month."""
+    columns = [
+        Column("name", split_name(split), CODE, filter=TEXT_FILTER, html=_part_name),
+        Column("gpu_hours", _("GPU time"), GPU_HOURS, of="gpu_us", unit=_("GPU-hours")),
+        Column("share", _("Share of the month"), PERCENT, of="percent"),
+        Column("amount", _("Amount"), micro_in(currency), of="amount_micro", unit=currency),
+        Column("gpu_us", "gpu_us", of="gpu_us", on_page=False),
+    ]
+    return Table(
+        "inside",
+        rows,
+        columns,
+        label=_("Inside the tenant"),
+        sort="-gpu_hours",
+        rows_a_page=20,
+        totals=lambda: {"gpu_hours": sum(row.gpu_us for row in rows()), "amount": _sum_micro(rows())},
+        empty=_("Nothing was held or used in this month."),
+    )
+
+
+def _sum_micro(rows: list[InsidePart]) -> int | None:
+    amounts = [row.amount_micro for row in rows]
+    return None if None in amounts else sum(amount or 0 for amount in amounts)
+
+
+def _part_name(row: InsidePart) -> Any:
+    return row.name or format_html('<span class="muted">{}</span>', _("without one"))
+
+
+def shares_table(rows: Callable[[], list[PoolShare]]) -> Table:
+    columns = [
+        Column("pool", _("Pool"), CODE),
+        Column("gpu_model", _("GPU model")),
+        Column("gpu_hours", _("Occupied"), GPU_HOURS, of="gpu_us", unit=_("GPU-hours")),
+        Column("capacity_gpu_hours", _("Capacity"), GPU_HOURS, of="capacity_gpu_us", unit=_("GPU-hours")),
+        Column("share_of_capacity", _("Share of capacity"), PERCENT, of="percent"),
+    ]
+    return Table("shares", rows, columns, label=_("Share of capacity"))
+
+
+def borne_table(rows: Callable[[], list[Borne]], currency: str) -> Table:
+    """Negative where others bore what this tenant used."""
+    columns = [
+        Column("service", _("Service"), CODE),
+        Column("pool", _("Pool"), CODE),
+        Column("charged_gpu_hours", _("Charged"), GPU_HOURS, of="charged_gpu_us", unit=_("GPU-hours")),
+        Column("measured_gpu_hours", _("Measured"), GPU_HOURS, of="measured_gpu_us", unit=_("GPU-hours")),
+        Column("borne_gpu_hours", _("Borne for others"), GPU_HOURS, of="borne_gpu_us", unit=_("GPU-hours")),
+        Column("borne_amount", _("Amount"), micro_in(currency), of="borne_micro", unit=currency),
+    ]
+    return Table(
+        "borne",
+        rows,
+        columns,
+        label=_("Borne for others"),
+        totals=lambda: _borne_totals(rows()),
+    )
+
+
+def _borne_totals(rows: list[Borne]) -> dict[str, int | None]:
+    amounts = [row.borne_micro for row in rows]
+    known = [amount for amount in amounts if amount is not None]
+    return {
+        "charged_gpu_hours": sum(row.charged_gpu_us for row in rows),
+        "measured_gpu_hours": sum(row.measured_gpu_us for row in rows),
+        "borne_gpu_hours": sum(row.borne_gpu_us for row in rows),
+        "borne_amount": sum(known) if len(known) == len(amounts) else None,
+    }
+
+
+def disputes_table(rows: Callable[[], list[Dispute]], statement: Statement) -> Table:
+    month, tenant, currency = statement.period_id, statement.tenant.slug, statement.currency
+
+    def place(row: Dispute) -> str:
+        return reverse("billing:statement-line", args=[month, tenant, row.position]) + "#dispute"
+
+    categories = {line.key: line.category for line in statement.lines.all()}
+    columns = [
+        Column("line", _("Line"), of="position", link=place),
+        Column("what", _("What"), of=lambda row: category_name(categories.get(row.line_key, ""))),
+        Column("amount", _("Amount"), micro_in(currency), of="amount_micro", unit=currency),
+        Column("state", _("State"), words(DISPUTE_STATES.__getitem__)),
+        Column("opened_by", _("Opened by")),
+        Column("opened_at", _("Opened"), INSTANT),
+        Column("last_word", _("Last word"), of=_last_word, css=lambda row: "wide"),
+    ]
+    return Table("disputes", rows, columns, label=_("Disputes"))
+
+
+def _last_word(dispute: Dispute) -> str:
+    events = list(dispute.events.all())
+    return events[-1].text if events else ""

@@ -1,0 +1,252 @@
+"""What a statement's page says beyond its lines: bridge, split, shares, quota; disputes and credits by its forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from billing.models import (
+    Approval,
+    Contract,
+    Credit,
+    Decision,
+    Dispute,
+    DisputeState,
+    StatementApproval,
+    WorkloadDay,
+)
+from billing.services.deeds import decide
+from billing.tasks import recompute_open_months
+from ledger.core.units import GPU_US_PER_GPU_HOUR, MICRO_PER_UNIT
+from ledger.models import Ledger, ModelName, Outcome, Period, Service, Tenant, UsageHour, User
+from ledger.services.audit import Actor
+from tests.billing.level_facts import hour, identity, make_service
+from tests.billing.page_books import (
+    MONTH,
+    NEXT_MONTH,
+    Books,
+    client_of,
+    line_position,
+    make_books,
+    make_people,
+)
+from tests.billing.test_views_pages import shown_text
+
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+ACME = f"/months/{MONTH}/statements/acme/"
+
+
+@pytest.fixture(autouse=True)
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recompute_open_months, "delay", lambda *args: None)
+
+
+@pytest.fixture
+def books() -> Books:
+    return make_books()
+
+
+@pytest.fixture
+def people(books: Books) -> dict[str, User]:
+    return make_people()
+
+
+def rows_of(client: Client, path: str, table: str) -> list[tuple[Any, ...]]:
+    """A table as it is downloaded: all rows, all columns."""
+    lines = client.get(path + ("&" if "?" in path else "?") + f"csv={table}").getvalue().decode().splitlines()
+    return [tuple(line.split(",")) for line in lines]
+
+
+def test_the_bridge_adds_up_to_the_difference(people: dict[str, User]) -> None:
+    """October: 44 GPU-hours used at 2, 20 lent at 2, 16 idle at 1, 20 credited at 1: 124. November: nothing."""
+    path = f"/months/{NEXT_MONTH}/statements/acme/"
+    client = client_of(people["viewer-of-acme"])
+    assert rows_of(client, path, "bridge") == [
+        ("step", "amount", "exact_amount"),
+        ("volume", "-128.00", "-128"),
+        ("idle", "-16.00", "-16"),
+        ("credits", "20.00", "20"),
+    ]
+    assert "Difference \u2212124.00" in shown_text(client.get(path))
+    assert "bridge" not in client.get(ACME).context["tables"]
+
+
+def test_the_split_inside_the_tenant_adds_up_to_the_lines(people: dict[str, User]) -> None:
+    client = client_of(people["viewer-of-acme"])
+    assert rows_of(client, f"{ACME}?split=workload", "inside") == [
+        ("name", "gpu_hours", "share", "amount", "gpu_us"),
+        ("", "36", "45.0", "56", str(36 * GPU_US_PER_GPU_HOUR)),
+        ("wl-4/a", "24", "30.0", "48", str(24 * GPU_US_PER_GPU_HOUR)),
+        ("wl-1", "20", "25.0", "40", str(20 * GPU_US_PER_GPU_HOUR)),
+    ]
+    page = client.get(ACME)
+    assert [choice.name for choice in page.context["splits"]] == ["User", "API key", "Model", "Workload"]
+    assert [choice.is_chosen for choice in page.context["splits"]] == [True, False, False, False]
+
+
+def test_a_team_is_a_label_of_the_work(books: Books, people: dict[str, User]) -> None:
+    WorkloadDay.objects.filter(workload="wl-1").update(labels={"team": "core", "app": "chat"})
+    client = client_of(people["viewer-of-acme"])
+    names = [choice.name for choice in client.get(ACME).context["splits"]]
+    assert names == ["Team", "User", "API key", "Model", "Workload", "Label app"]
+    assert [row[:2] for row in rows_of(client, ACME, "inside")] == [
+        ("name", "gpu_hours"),
+        ("", "60"),
+        ("core", "20"),
+    ]
+
+
+def test_the_share_of_capacity(people: dict[str, User]) -> None:
+    assert rows_of(client_of(people["viewer-of-acme"]), ACME, "shares") == [
+        ("pool", "gpu_model", "gpu_hours", "capacity_gpu_hours", "share_of_capacity"),
+        ("bj-h100", "H100", "44", "160", "27.5"),
+    ]
+
+
+def test_a_token_contract_shows_its_quota_first(books: Books, people: dict[str, User]) -> None:
+    period = Period.objects.get(month=MONTH)
+    acme = Tenant.objects.get(holder__slug="acme")
+    Contract.objects.create(tenant=acme, valid_from=period.starts_at, kind="tokens", token_quota=2_000_000)
+    make_service("chat")
+    UsageHour.objects.create(
+        pool=books.pool,
+        service=Service.objects.get(),
+        hour=hour(1),
+        identity=identity("acme"),
+        outcome=Outcome.OK,
+        model=ModelName.objects.create(name="qwen3-32b"),
+        requests=1,
+        input_tokens=1_000_000,
+        output_tokens=500_000,
+    )
+    page = client_of(people["viewer-of-acme"]).get(ACME)
+    assert (page.context["quota"].quota.used, page.context["quota"].percent) == (1_500_000, "75.0")
+    text = shown_text(page)
+    assert text.index("Tokens against quota") < text.index("Occupied")
+    assert "Left 0.50" in text
+    other = client_of(people["finance"]).get(f"/months/{MONTH}/statements/gamma/")
+    assert "Tokens against quota" not in shown_text(other)
+
+
+def line_path(books: Books) -> str:
+    return f"{ACME}lines/{line_position(books.statement('acme'), 'reserved_idle')}/"
+
+
+def said(response: Any) -> str:
+    return " ".join(str(message) for message in response.context["messages"])
+
+
+def test_a_dispute_from_the_tenants_form_to_the_credit(books: Books, people: dict[str, User]) -> None:
+    path = line_path(books)
+    viewer, finance = client_of(people["viewer-of-acme"]), client_of(people["finance"])
+    assert viewer.post(path, {"deed": "dispute", "text": "  "}).status_code == 422
+    opened = viewer.post(path, {"deed": "dispute", "text": "we released it"}, follow=True)
+    assert "The dispute is open" in said(opened)
+    dispute = Dispute.objects.get()
+    assert (dispute.opened_by, dispute.amount_micro) == ("viewer-of-acme", 16 * MICRO_PER_UNIT)
+    again = viewer.post(path, {"deed": "dispute", "text": "again"})
+    assert again.status_code == 422 and "not settled" in shown_text(again)
+    assert ">Dispute this line<" not in viewer.get(path).content.decode()
+
+    answer = {"dispute": str(dispute.pk), "text": "looking"}
+    finance.post(path, {**answer, "deed": "answer"})
+    for amount in ("", "0", "-1", "x", "1.1234567"):
+        refused = finance.post(path, {**answer, "deed": "adjust", "amount": amount})
+        assert refused.status_code == 422, amount
+    proposed = finance.post(path, {**answer, "deed": "adjust", "amount": "6.5", "text": "half"}, follow=True)
+    assert "A second person" in said(proposed)
+    decide(Approval.objects.get().pk, Decision.APPROVED, Actor("bo"))
+    history = viewer.get(path).context["disputes"][0].events.all()
+    assert [(event.kind, event.text, event.amount_micro, event.by) for event in history] == [
+        ("open", "we released it", None, "viewer-of-acme"),
+        ("answered", "looking", None, "finance"),
+        ("proposed", "half", 6_500_000, "finance"),
+        ("adjusted", "half", 6_500_000, "finance"),
+    ]
+    (head, row) = rows_of(viewer, ACME, "disputes")
+    assert head == ("line", "what", "amount", "state", "opened_by", "opened_at", "last_word")
+    assert row[1:5] == ("Reserved-but-idle", "16", "adjusted", "viewer-of-acme")
+    assert Credit.objects.get().amount_micro == 6_500_000
+    assert finance.post(path, {**answer, "deed": "reject"}).status_code == 422
+
+
+def test_finance_rejects_a_dispute(books: Books, people: dict[str, User]) -> None:
+    path = line_path(books)
+    client_of(people["admin-of-acme"]).post(path, {"deed": "dispute", "text": "why"})
+    dispute = str(Dispute.objects.get().pk)
+    client_of(people["finance"]).post(path, {"deed": "reject", "dispute": dispute, "text": "it was reserved"})
+    assert Dispute.objects.get().state == DisputeState.REJECTED
+    assert ">Dispute this line<" in client_of(people["admin-of-acme"]).get(path).content.decode()
+
+
+def test_who_may_dispute_and_who_may_answer(books: Books, people: dict[str, User]) -> None:
+    path = line_path(books)
+    dispute = {"deed": "dispute", "text": "no"}
+    statuses = {name: client_of(user).post(path, dispute).status_code for name, user in people.items()}
+    assert statuses == {
+        "finance": 403,
+        "platform": 403,
+        "auditor": 403,
+        "admin-of-acme": 303,
+        "viewer-of-acme": 422,  # it is open by now
+        "viewer-of-gamma": 404,
+        "viewer-of-delta": 404,
+        "nobody": 404,
+    }
+    of_acme = Dispute.objects.get()
+    answer = {"deed": "reject", "text": "no", "dispute": str(of_acme.pk)}
+    answered = {
+        name: client_of(user).post(path, answer).status_code
+        for name, user in people.items()
+        if name != "finance"
+    }
+    assert answered == {
+        "platform": 403,
+        "auditor": 403,
+        "admin-of-acme": 403,
+        "viewer-of-acme": 403,
+        "viewer-of-gamma": 404,
+        "viewer-of-delta": 404,
+        "nobody": 404,
+    }
+    assert client_of(people["finance"]).post(path, {**answer, "dispute": "x"}).status_code == 404
+    elsewhere = f"{ACME}lines/{line_position(books.statement('acme'), 'reserved_used')}/"
+    assert client_of(people["finance"]).post(elsewhere, answer).status_code == 404
+    # What is said in a dispute is between the tenant, finance and auditors.
+    seen = {
+        name: len(client_of(people[name]).get(path).context["disputes"])
+        for name in ("finance", "auditor", "platform", "viewer-of-acme")
+    }
+    assert seen == {"finance": 1, "auditor": 1, "platform": 0, "viewer-of-acme": 1}
+
+
+def test_the_forms_want_their_token_against_forgery(books: Books, people: dict[str, User]) -> None:
+    for name, path in (("viewer-of-acme", line_path(books)), ("finance", ACME)):
+        strict = Client(enforce_csrf_checks=True)
+        strict.force_login(people[name])
+        assert strict.post(path, {"deed": "dispute", "text": "no"}).status_code == 403
+    assert not Dispute.objects.exists()
+
+
+def test_finance_approves_a_draft_and_gives_a_credit_with_a_second_person(
+    books: Books, people: dict[str, User]
+) -> None:
+    finance, auditor = client_of(people["finance"]), client_of(people["auditor"])
+    sha256 = books.statement("acme").sha256
+    assert finance.post(ACME, {"deed": "approve", "sha256": "0" * 64}).status_code == 422
+    assert auditor.post(ACME, {"deed": "approve", "sha256": sha256}).status_code == 403
+    finance.post(ACME, {"deed": "approve", "sha256": sha256})
+    assert StatementApproval.objects.get().approved_by == "finance"
+    assert "Approved as it is now by finance" in shown_text(finance.get(ACME))
+
+    assert finance.post(ACME, {"deed": "credit", "amount": "5", "reason": " "}).status_code == 422
+    finance.post(ACME, {"deed": "credit", "amount": "5", "reason": "outage"})
+    approval = Approval.objects.get()
+    assert (approval.payload["tenant"], approval.payload["amount_micro"]) == ("acme", "5000000")
+    assert not Credit.objects.exists()
+    Ledger.objects.update(options={"approvals": False})
+    granted = finance.post(ACME, {"deed": "credit", "amount": "2", "reason": "late"}, follow=True)
+    assert "The credit is granted" in said(granted)
+    assert Credit.objects.get().amount_micro == 2_000_000
