@@ -1,6 +1,6 @@
-"""Figures of demand, quotas and calibrations, as plain data that the page carries as JSON; see `billing.charts`.
+"""Figures of demand, quotas, budgets, plans and calibrations as plain data, as in `billing.charts`.
 
-These show no categories of capacity, so they keep to the accent and the quiet colour, told apart by a pattern too.
+What is no category of capacity keeps to the accent and the quiet colour, told apart by a pattern too.
 """
 
 from __future__ import annotations
@@ -11,12 +11,18 @@ from zoneinfo import ZoneInfo
 
 from django.utils.translation import gettext as _
 
+from billing.core.calibration import PPM
+from billing.core.plan import CATEGORIES
+from billing.selectors.calibration import DayOfModel
 from billing.selectors.demand import RejectionRow
+from billing.selectors.forecast import TenantForecast
+from billing.selectors.plan import PlannedMonth
 from billing.selectors.quota import TenantDrift
+from ledger.core.currency import minor_places
 from ledger.core.figures import set_digits
 from ledger.core.periods import Span, to_datetime
-from ledger.core.units import gpu_hours_fixed
-from ledger.wording import QUOTA_LAYERS
+from ledger.core.units import gpu_hours_fixed, money_fixed, round_half_even
+from ledger.wording import QUOTA_LAYERS, category_name
 
 FIRST, SECOND = {"fill": "accent"}, {"fill": "rule-strong", "pattern": "/"}
 
@@ -91,3 +97,160 @@ def refusals_chart(days: Sequence[RejectionRow], zone: ZoneInfo) -> dict[str, An
 
 def exact_hours(gpu_us: int) -> str:
     return f"{set_digits(gpu_hours_fixed(gpu_us))} {_('GPU-hours')}"
+
+
+def plan_chart(months: Sequence[PlannedMonth]) -> dict[str, Any]:
+    """Two bars a month, as it was and re-rated, stacked by category."""
+    sides = [
+        (f"{month.month} {name}", gpu_us)
+        for month in months
+        for name, gpu_us in ((_("as it was"), month.now.gpu_us), (_("re-rated"), month.then.gpu_us))
+    ]
+    y = [name for name, _gpu_us in sides]
+    traces = []
+    for category in CATEGORIES:
+        values = [gpu_us[category] for _name, gpu_us in sides]
+        if any(values):
+            traces.append(
+                {
+                    "type": "bar",
+                    "name": category_name(category),
+                    "meta": {"category": category},
+                    "orientation": "h",
+                    "y": y,
+                    "x": [float(gpu_hours_fixed(value, 4)) for value in values],
+                    "customdata": [exact_hours(value) for value in values],
+                    "hovertemplate": "%{y}<br>%{fullData.name}: %{customdata}<extra></extra>",
+                }
+            )
+    return {
+        "data": traces,
+        "layout": {
+            "barmode": "stack",
+            "bargap": 0.3,
+            "xaxis": {
+                "title": {"text": _("GPU-hours"), "font": {"size": 14}},
+                "rangemode": "tozero",
+                "showgrid": True,
+            },
+            "yaxis": {"type": "category", "autorange": "reversed"},
+        },
+    }
+
+
+MOST_BARS = 20
+
+
+def forecast_chart(rows: Sequence[TenantForecast], currency: str) -> dict[str, Any]:
+    """The largest tenants: booked so far, what is expected to come, and its range."""
+    shown = sorted(
+        (row for row in rows if (row.amount.expected or row.amount.to_date) > 0),
+        key=lambda row: (row.amount.expected or row.amount.to_date, row.tenant),
+    )[-MOST_BARS:]
+
+    def money(value: int | None) -> str:
+        return "" if value is None else f"{set_digits(money_fixed(value, minor_places(currency)))} {currency}"
+
+    def tall(value: int) -> float:
+        return float(money_fixed(max(value, 0), 2))
+
+    expected = [row.amount.expected or row.amount.to_date for row in shown]
+    lows = [row.amount.low or value for row, value in zip(shown, expected, strict=True)]
+    highs = [row.amount.high or value for row, value in zip(shown, expected, strict=True)]
+    names = [row.tenant for row in shown]
+    bar = {"type": "bar", "orientation": "h", "y": names}
+    hover = "%{y}<br>%{fullData.name}: %{customdata}<extra></extra>"
+    return {
+        "data": [
+            {
+                **bar,
+                "name": _("month to date"),
+                "meta": FIRST,
+                "x": [tall(row.amount.to_date) for row in shown],
+                "customdata": [money(row.amount.to_date) for row in shown],
+                "hovertemplate": hover,
+            },
+            {
+                **bar,
+                "name": _("expected by its end, with its range"),
+                "meta": SECOND,
+                "x": [tall(value - row.amount.to_date) for row, value in zip(shown, expected, strict=True)],
+                "error_x": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [tall(high - value) for high, value in zip(highs, expected, strict=True)],
+                    "arrayminus": [tall(value - low) for low, value in zip(lows, expected, strict=True)],
+                    "thickness": 1.5,
+                },
+                "customdata": [
+                    f"{money(value)} ({money(low)} – {money(high)})"
+                    for value, low, high in zip(expected, lows, highs, strict=True)
+                ],
+                "hovertemplate": hover,
+            },
+        ],
+        "layout": {
+            "barmode": "stack",
+            "bargap": 0.35,
+            "xaxis": {
+                "title": {"text": currency, "font": {"size": 14}},
+                "rangemode": "tozero",
+                "showgrid": True,
+            },
+            "yaxis": {"type": "category"},
+        },
+    }
+
+
+def calibration_chart(days: Sequence[DayOfModel]) -> dict[str, Any]:
+    """Of one model on one GPU model: measured as bars, predicted as a line between the lines of its tolerance."""
+    x = [day.day.isoformat() for day in days]
+
+    def tall(gpu_us: int | None) -> float | None:
+        return None if gpu_us is None else float(gpu_hours_fixed(gpu_us, 4))
+
+    def line(name: str, values: Sequence[int | None], **more: Any) -> dict[str, Any]:
+        return {
+            "type": "scatter",
+            "mode": "lines",
+            "name": name,
+            "meta": {"line": "ink"},
+            "x": x,
+            "y": [tall(value) for value in values],
+            "customdata": ["" if value is None else exact_hours(value) for value in values],
+            "hovertemplate": "%{x|%Y-%m-%d}<br>%{fullData.name}: %{customdata}<extra></extra>",
+            **more,
+        }
+
+    predicted = [None if day.deviation is None else day.deviation.predicted_gpu_us for day in days]
+    dotted = {"line": {"dash": "dot", "width": 1}}
+    return {
+        "data": [
+            {
+                "type": "bar",
+                "name": _("Measured"),
+                "meta": SECOND,
+                "x": x,
+                "y": [tall(day.seen.measured_gpu_us) for day in days],
+                "customdata": [exact_hours(day.seen.measured_gpu_us) for day in days],
+                "hovertemplate": "%{x|%Y-%m-%d}<br>%{fullData.name}: %{customdata}<extra></extra>",
+            },
+            {**line(_("Predicted"), predicted), "meta": {"line": "accent"}, "line": {"width": 2}},
+            line(_("Tolerance"), _edges(days, -1), **dotted),
+            line(_("Tolerance"), _edges(days, 1), showlegend=False, **dotted),
+        ],
+        "layout": {
+            "bargap": 0.25,
+            "yaxis": {"title": {"text": _("GPU-hours")}, "rangemode": "tozero"},
+            "xaxis": {"type": "date"},
+        },
+    }
+
+
+def _edges(days: Sequence[DayOfModel], sign: int) -> list[int | None]:
+    return [
+        None
+        if day.cost is None or day.deviation is None
+        else round_half_even(day.deviation.predicted_gpu_us * (PPM + sign * day.cost.tolerance_ppm), PPM)
+        for day in days
+    ]

@@ -3,11 +3,14 @@
 from django.urls import URLPattern, URLResolver, path
 
 from billing.views.alerts import AlertPage, AlertsPage
+from billing.views.budgets import BudgetsPage
+from billing.views.calibration import CalibrationPage
 from billing.views.closing import ClosingPage
 from billing.views.cluster import ClusterPage
 from billing.views.demand import DemandPage
 from billing.views.lending import LendingPage
 from billing.views.months import Home, MonthFile, MonthPage, MonthsPage
+from billing.views.plan import PlanPage
 from billing.views.platform import PlatformPage
 from billing.views.pools import PoolPage
 from billing.views.preemptions import MonthPreemptionsPage, PreemptionPage
@@ -41,5 +44,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("pools/<str:pool>/", PoolPage.as_view(), name="pool"),
     path("quota/", QuotaPage.as_view(), name="quota"),
     path("demand/", DemandPage.as_view(), name="demand"),
+    path("budgets/", BudgetsPage.as_view(), name="budgets"),
+    path("plan/", PlanPage.as_view(), name="plan"),
+    path("calibration/", CalibrationPage.as_view(), name="calibration"),
     path("search/", SearchPage.as_view(), name="search"),
 ]

@@ -32,7 +32,10 @@ class ActingPage(TablePage):
         if not isinstance(done, str):
             return done
         messages.success(request, done)
-        return HttpResponseRedirect(request.path, status=303)
+        return HttpResponseRedirect(self.way_back(), status=303)
+
+    def way_back(self) -> str:
+        return self.request.path
 
     @property
     def actor(self) -> Actor:

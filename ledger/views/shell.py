@@ -116,12 +116,16 @@ class Shell:
         months = reverse("billing:months")
         preemptions = reverse("billing:month-preemptions", args=[self.month]) if self.month else ""
         window = f"?{urlencode({'window': self.month})}" if self.month else ""
+        month = f"?{urlencode({'month': self.month})}" if self.month else ""
         entries = [
             (True, _("Months"), months, "m", ""),
             (sees and bool(preemptions), _("Preemptions"), preemptions, "p", ""),
             (runs_the_ledger, _("Cluster"), reverse("billing:cluster"), "c", ""),
             (sees, _("Demand"), reverse("billing:demand"), "d", window),
             (sees, _("Quotas"), reverse("billing:quota"), "q", window),
+            (sees, _("Budgets"), reverse("billing:budgets"), "b", month),
+            (sees, _("Plan"), reverse("billing:plan"), "l", ""),
+            (runs_the_ledger, _("Calibration"), reverse("billing:calibration"), "k", window),
             (runs_the_ledger, _("Ingest"), reverse("ingest:overview"), "i", ""),
             (sees, _("Alerts"), reverse("billing:alerts"), "a", ""),
         ]

@@ -11,8 +11,9 @@ import pytest
 from django.db import transaction
 from django.test import Client
 
+from billing.models import Budget, Calibration
 from billing.services.quota_standings import refresh_quota_standings
-from ledger.models import EventType, Outcome, QuotaLevel, User
+from ledger.models import EventType, Membership, ModelName, Outcome, QuotaLevel, Role, UsageHour, User
 from tests.billing.level_facts import hour, identity
 from tests.billing.page_books import MONTH, NEXT_MONTH, Books, client_of, make_books, make_people
 from tests.billing.preemption_facts import event
@@ -177,3 +178,185 @@ def test_the_month_in_sight_is_kept_from_page_to_page(books: Books, finance: Cli
     assert shell.later_url == f"/quota/?window={NEXT_MONTH}"
     (section,) = [one for one in shell.sections if one.current]
     assert section.url == f"/quota/?window={MONTH}"
+
+
+def test_a_plan_is_in_its_address_and_says_what_the_api_says(books: Books, finance: Client) -> None:
+    """acme with 4 instead of 8 GPUs; the numbers are worked out by hand in the tests of budgets."""
+    query = {"tenant": "acme", "pool": "bj-h100", "reservation": "4"}
+    amounts = file_of(finance, "/plan/", "amounts", **query)
+    assert amounts[0] == {"month": MONTH, "as_it_was": "124", "re_rated": "108", "difference": "-16"}
+    parts = {
+        row["category"]: (row["as_it_was_gpu_hours"], row["re_rated_gpu_hours"], row["difference_gpu_hours"])
+        for row in file_of(finance, "/plan/", "parts", **query)
+        if row["month"] == MONTH
+    }
+    assert parts == {
+        "reserved_used": ("44", "32", "-12"),
+        "on_demand": ("0", "12", "12"),
+        "lent": ("20", "0", "-20"),
+        "reserved_idle": ("16", "8", "-8"),
+        "oversold": ("0", "2936", "2936"),
+    }
+    page = finance.get("/plan/", query)
+    assert [trace["meta"]["category"] for trace in page.context["chart"]["data"]][:2] == [
+        "reserved_used",
+        "on_demand",
+    ]
+
+
+def test_a_plan_of_another_tenant_is_not_there(
+    books: Books, people: dict[str, User], finance: Client
+) -> None:
+    gamma = client_of(people["viewer-of-gamma"])
+    query = {"pool": "bj-h100", "reservation": "4"}
+    assert gamma.get("/plan/", {**query, "tenant": "acme"}).status_code == 404
+    assert gamma.get("/plan/", query).context["tenant"].slug == "gamma"
+    assert finance.get("/plan/", {**query, "tenant": "acme", "pool": "none"}).status_code == 404
+    for wrong in ("-1", "1e30", "0.0001", "many"):
+        page = finance.get("/plan/", {**query, "tenant": "acme", "reservation": wrong})
+        assert (page.status_code, page.context["bad_number"], page.context["months"]) == (200, True, [])
+
+
+def set_budget(client: Client, **form: str) -> Any:
+    return client.post(f"/budgets/?month={MONTH}", {"deed": "set", "kind": "amount", **form})
+
+
+def test_a_budget_is_set_and_stands_beside_the_month(books: Books, finance: Client) -> None:
+    answer = set_budget(finance, tenant="acme", limit="100", thresholds="50%, 80 200")
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"/budgets/?month={MONTH}")
+    assert set_budget(finance, tenant="acme", kind="gpu_hours", limit="50", month=MONTH).status_code == 303
+    amount, hours = file_of(finance, "/budgets/", "budgets", month=MONTH)
+    assert amount == {
+        "tenant": "acme",
+        "for": "",
+        "unit": "USD",
+        "limit": "100",
+        "month_to_date": "124",
+        "used_percent": "124.0",
+        "left": "-24",
+        "expected": "124",
+        "high": "124",
+        "thresholds": "50 %, 80 %, 200 %",
+        "passed": "50 %, 80 %",
+        "expected_to_pass": "50 %, 80 %",
+    }
+    assert (hours["for"], hours["limit"], hours["month_to_date"]) == (MONTH, "50", "44")
+    page = finance.get("/budgets/", {"month": MONTH})
+    assert [row.budget.kind for row in page.context["exceeded"]] == ["amount"]
+    removed = finance.post("/budgets/", {"deed": "remove", "budget": page.context["removable"][0].pk})
+    assert removed.status_code == 303
+    assert [row["unit"] for row in file_of(finance, "/budgets/", "budgets", month=MONTH)] == ["GPU-hours"]
+
+
+def test_who_may_set_which_budget(books: Books, people: dict[str, User], finance: Client) -> None:
+    admin = client_of(people["admin-of-acme"])
+    assert set_budget(admin, tenant="acme", limit="100").status_code == 303
+    assert set_budget(admin, tenant="gamma", limit="100").status_code == 404
+    set_budget(finance, tenant="gamma", limit="100")
+    gammas = Budget.objects.get(tenant__holder__slug="gamma")
+    assert admin.post("/budgets/", {"deed": "remove", "budget": gammas.pk}).status_code == 404
+    for name in ("viewer-of-acme", "platform", "auditor"):
+        assert set_budget(client_of(people[name]), tenant="acme", limit="1").status_code == 403
+    assert [row["tenant"] for row in file_of(admin, "/budgets/", "budgets", month=MONTH)] == ["acme"]
+
+
+@pytest.mark.parametrize(
+    "form", [{"limit": "0"}, {"limit": "many"}, {"limit": "1e40"}, {"month": "2026-13"}, {"thresholds": "0"}]
+)
+def test_what_is_no_budget_is_refused_with_what_was_typed(
+    books: Books, finance: Client, form: dict[str, str]
+) -> None:
+    answer = set_budget(finance, **{"tenant": "acme", "limit": "123.5", **form})
+    assert (answer.status_code, bool(answer.context["problem"])) == (422, True)
+    assert answer.context["typed"]["limit"] == form.get("limit", "123.5")
+    assert not Budget.objects.exists()
+
+
+@pytest.fixture
+def measured(books: Books) -> None:
+    """Four days of qwen3 that each took twice what the calibration says: 1 GPU-s instead of 0.5 per 1000 input."""
+    model, _ = ModelName.objects.get_or_create(name="qwen3")
+    Calibration.objects.create(
+        model=model,
+        gpu_model=books.pool.gpu_model,
+        valid_from=hour(-1000),
+        load_test="replay",
+        input_gpu_us_per_1k=500_000,
+        cached_input_gpu_us_per_1k=0,
+        output_gpu_us_per_1k=2_000_000,
+    )
+    for day, (tokens, output) in enumerate([(1_000, 0), (2_000, 0), (0, 1_000), (3_000, 1_000)]):
+        UsageHour.objects.create(
+            pool=books.pool,
+            hour=hour(24 * day + 5),
+            identity=identity("gamma"),
+            model=model,
+            outcome=Outcome.OK,
+            requests=1,
+            input_tokens=tokens,
+            output_tokens=output,
+            gpu_us=tokens * 1_000 + output * 2_000,
+        )
+
+
+def test_predicted_stands_beside_measured_by_day(measured: None, books: Books, finance: Client) -> None:
+    days = file_of(finance, "/calibration/", "days")
+    assert [(row["day"], row["deviation_percent"], row["state"]) for row in days] == [
+        ("2026-10-01", "100.0", "beyond tolerance"),
+        ("2026-10-02", "100.0", "beyond tolerance"),
+        ("2026-10-03", "0.0", "within tolerance"),
+        ("2026-10-04", "42.9", "beyond tolerance"),
+    ]
+    (model,) = file_of(finance, "/calibration/", "models")
+    # 10 GPU-s measured of 7 predicted.
+    assert (model["deviation_percent"], model["days"], model["days_beyond"]) == ("42.9", "4", "3")
+    (refit,) = file_of(finance, "/calibration/", "refits")
+    assert (refit["input_gpu_seconds_per_1k"], refit["output_gpu_seconds_per_1k"]) == ("1.000000", "2.000000")
+    assert (refit["days"], refit["residual_gpu_hours"]) == ("4", "0")
+
+
+def test_a_refit_takes_two_people_and_a_reason(
+    measured: None, books: Books, people: dict[str, User], finance: Client
+) -> None:
+    path = f"/calibration/?window={MONTH}"
+    asked = {
+        "deed": "accept",
+        "proposal": f"qwen3/{books.pool.gpu_model}",
+        "valid_from": "2030-01-01",
+        "reason": "the engine was upgraded",
+    }
+    for name in ("platform", "auditor"):
+        assert client_of(people[name]).post(path, asked).status_code == 403
+    for wrong in ({"reason": " "}, {"valid_from": "soon"}, {"proposal": "other/H100"}):
+        assert finance.post(path, asked | wrong).status_code == 422
+    assert finance.post(path, asked).status_code == 303
+    (approval,) = finance.get(path).context["asked_by_me"]
+    decide = {"deed": "decide", "approval": approval.pk, "decision": "approved", "note": "seen"}
+    assert finance.post(path, decide).status_code == 422
+    second = client_of(second_person())
+    assert [one.pk for one in second.get(path).context["asks_me"]] == [approval.pk]
+    assert second.post(path, decide).status_code == 303
+    newest = Calibration.objects.order_by("valid_from").last()
+    assert newest is not None
+    assert (newest.input_gpu_us_per_1k, newest.output_gpu_us_per_1k, newest.reason) == (
+        1_000_000,
+        2_000_000,
+        "the engine was upgraded",
+    )
+    assert second.post(path, decide).status_code == 422
+
+
+def second_person() -> User:
+    user = User.objects.create_user("second", password="x")
+    Membership.objects.create(user=user, role=Role.FINANCE)
+    return user
+
+
+def test_sections_are_those_of_the_role(books: Books, people: dict[str, User]) -> None:
+    def sections(name: str) -> list[str]:
+        shell = client_of(people[name]).get("/plan/").context["shell"]
+        return [one.url.partition("?")[0] for one in shell.sections]
+
+    assert {"/demand/", "/quota/", "/budgets/", "/plan/"} <= set(sections("viewer-of-gamma"))
+    assert not {"/calibration/", "/cluster/", "/ingest/"} & set(sections("viewer-of-gamma"))
+    assert {"/calibration/", "/cluster/", "/ingest/"} <= set(sections("finance"))
