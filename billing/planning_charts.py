@@ -132,6 +132,7 @@ def plan_chart(months: Sequence[PlannedMonth]) -> dict[str, Any]:
                 "title": {"text": _("GPU-hours"), "font": {"size": 14}},
                 "rangemode": "tozero",
                 "showgrid": True,
+                "side": "top",  # the legend is below, and wraps on a narrow screen
             },
             "yaxis": {"type": "category", "autorange": "reversed"},
         },
@@ -196,6 +197,7 @@ def forecast_chart(rows: Sequence[TenantForecast], currency: str) -> dict[str, A
                 "title": {"text": currency, "font": {"size": 14}},
                 "rangemode": "tozero",
                 "showgrid": True,
+                "side": "top",  # the legend is below, and wraps on a narrow screen
             },
             "yaxis": {"type": "category"},
         },

@@ -218,7 +218,7 @@ def budgets_table(rows: Callable[[], Sequence[BudgetStanding]], currency: str) -
         return Column(key, title, _EXACT, of=text, html=shown, unit=unit)
 
     def percents(values: Sequence[int]) -> str:
-        return ", ".join(f"{value} %" for value in values)
+        return ", ".join(str(value) for value in values)
 
     return Table(
         "budgets",
@@ -249,9 +249,11 @@ def budgets_table(rows: Callable[[], Sequence[BudgetStanding]], currency: str) -
             figure("left", _("Left"), lambda row: row.spending.left),
             figure("expected", _("Expected"), lambda row: row.spending.expected, _("at the month's end")),
             figure("high", _("At most"), lambda row: row.spending.high, _("at the month's end")),
-            Column("thresholds", _("Thresholds"), of=lambda row: percents(row.budget.thresholds)),
-            Column("passed", _("Passed"), of=lambda row: percents(row.passed)),
-            Column("expected_to_pass", _("Expected to pass"), of=lambda row: percents(row.expected)),
+            Column("thresholds", _("Thresholds"), of=lambda row: percents(row.budget.thresholds), unit="%"),
+            Column("passed", _("Passed"), of=lambda row: percents(row.passed), unit="%"),
+            Column(
+                "expected_to_pass", _("Expected to pass"), of=lambda row: percents(row.expected), unit="%"
+            ),
         ],
         label=_("Budgets of the month"),
         empty=_("No budget counts in this month."),
