@@ -6,15 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.db.models import QuerySet
+from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
 from billing.core.demand import Funnel
 from billing.planning_charts import refusals_chart
 from billing.selectors.demand import DemandRow, RejectionRow, demand, rejections
+from billing.selectors.pages_demand import refusals_booked
 from billing.views.windows import WindowPage
 from ledger.core.figures import percentages
 from ledger.core.units import fixed_decimal, round_half_even
+from ledger.models import Rejection
 from ledger.templatetags.figures import duration
 from ledger.views.page import shown_zone
 from ledger.views.tables import (
@@ -70,7 +74,9 @@ class DemandPage(WindowPage):
 
     def tables(self) -> list[Table]:
         currency = self.ledger.currency
+        booked = [refusals_table(lambda: refusals_booked(self.window))] if self.access.may_read_ingest else []
         return [
+            *booked,
             funnel_table(lambda: self.rows),
             refusing_table(lambda: self.refused, currency),
             reasons_table(lambda: self.reasons),
@@ -259,4 +265,44 @@ def days_table(rows: Callable[[], Sequence[RejectionRow]]) -> Table:
             "explicit": sum(row.explicit for row in rows()),
             "other": sum(row.count - row.explicit for row in rows()),
         },
+    )
+
+
+def refusals_table(rows: Callable[[], QuerySet[Rejection]]) -> Table:
+    layers = choices_of(REFUSING_LAYERS, lambda code: REFUSING_LAYERS[code])
+    return Table(
+        "refusals",
+        rows,
+        [
+            Column(
+                "at",
+                _("At"),
+                INSTANT,
+                of="occurred_at",
+                field="occurred_at",
+                link=lambda row: reverse("ledger:event", args=[row.event.source_id, row.event.event_id]),
+            ),
+            Column(
+                "identity",
+                _("Identity"),
+                CODE,
+                of="identity.value",
+                field="identity__value",
+                filter=TEXT_FILTER,
+            ),
+            Column("model", _("Model"), _MODEL, of="model.name", field="model__name", filter=TEXT_FILTER),
+            Column(
+                "layer",
+                _("Refused by"),
+                words(lambda code: REFUSING_LAYERS.get(code, code)),
+                field="layer",
+                filter=layers,
+            ),
+            Column("reason", _("Reason"), field="reason", filter=TEXT_FILTER),
+            Column("status", _("Status"), CODE, field="status"),
+            Column("rejections", _("Refusals"), COUNT, of="count", field="count"),
+        ],
+        label=_("Refusals one by one"),
+        rows_a_page=20,
+        empty=_("Nothing was refused."),
     )

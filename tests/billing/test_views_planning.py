@@ -160,10 +160,15 @@ def test_refusals_by_layer_and_reason(asked: None, finance: Client, people: dict
         ("rate_limit", "tokens per minute", "429", "2", "2"),
     ]
     assert file_of(finance, "/demand/", "reasons", **{"reasons.layer": "quota"}) == rows[:1]
+    booked = finance.get("/demand/", {"window": MONTH}).context["tables"]["refusals"]
+    links = [line.cells[0].url for line in booked.lines]
+    assert [finance.get(link or "").status_code for link in links] == [200, 200]
+    assert file_of(finance, "/demand/", "refusals", **{"refusals.layer": "quota"})[0]["rejections"] == "3"
     (trace, other) = finance.get("/demand/", {"window": MONTH}).context["chart"]["data"]
     assert (trace["x"], trace["y"], other["y"]) == (["2026-10-01"], [2], [3])
     acme = client_of(people["viewer-of-acme"])
     assert [row["tenant"] for row in file_of(acme, "/demand/", "funnel")] == ["acme"]
+    assert acme.get("/demand/", {"window": MONTH, "csv": "refusals"}).status_code == 404
     assert "gamma" not in acme.get("/demand/", {"window": MONTH}).content.decode()
 
 
