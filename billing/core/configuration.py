@@ -43,6 +43,8 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
 
 
 class LedgerTable(_Table, frozen=True):
+    """States all of the ledger's settings; a file without it leaves them as they are."""
+
     currency: str = "USD"
     billing_time_zone: str = "UTC"
     mode: Literal["rate_card", "cost_recovery"] = "rate_card"
@@ -217,7 +219,7 @@ class AlertRuleTable(_Table, frozen=True, rename={"lasting": "for"}):
 
 
 class Configuration(_Table, frozen=True):
-    ledger: LedgerTable = LedgerTable()
+    ledger: LedgerTable | None = None
     tenant: tuple[TenantTable, ...] = ()
     pool: tuple[PoolTable, ...] = ()
     pool_cost: tuple[PoolCostTable, ...] = ()
@@ -280,7 +282,8 @@ def duration_s(value: str, path: str) -> int | None:
 
 
 def _check(configuration: Configuration) -> None:
-    _check_ledger(configuration.ledger)
+    if configuration.ledger is not None:
+        _check_ledger(configuration.ledger)
     _check_slugs(configuration)
     _check_instants(configuration)
     _check_prices(configuration)

@@ -148,6 +148,8 @@ def _name_of(rows: list[dict[str, Any]]) -> str:
 def _apply_ledger(application: Application, wanted: Configuration) -> None:
     ledger = masters.ensure_books()
     table = wanted.ledger
+    if table is None:
+        return
     if table.billing_time_zone != ledger.billing_time_zone and Period.objects.exists():
         raise ConfigurationError("ledger.billing_time_zone", "cannot change once a month has been computed")
     options = {**ledger.options, **table.options, "showback": table.showback, "approvals": table.approvals}

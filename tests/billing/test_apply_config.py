@@ -11,7 +11,7 @@ import pytest
 from billing.core.configuration import ConfigurationError
 from billing.models import Contract, GpuPrice, Policy, RateCard, ServicePolicy
 from billing.services.configuration import apply_document
-from ledger.models import Account, Holder, Identity, IdentityMapping, Tenant
+from ledger.models import Account, Holder, Identity, IdentityMapping, Ledger, Tenant
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -162,3 +162,25 @@ def test_contracts_and_service_policies_are_versions() -> None:
         "tokens",
         "gpu_seconds",
     ]
+
+
+def test_a_file_that_says_nothing_of_the_ledger_leaves_its_settings() -> None:
+    """A second file that only adds a tenant must not turn cost recovery into rates, or showback into bills."""
+    said = {
+        "currency": "CNY",
+        "billing_time_zone": "Asia/Shanghai",
+        "mode": "cost_recovery",
+        "showback": True,
+    }
+    apply_document(document(ledger=said))
+    apply_document({"tenant": [{"slug": "gamma"}]})
+    ledger = Ledger.objects.get()
+    assert (ledger.currency, ledger.billing_time_zone, ledger.mode) == (
+        "CNY",
+        "Asia/Shanghai",
+        "cost_recovery",
+    )
+    assert ledger.options["showback"] is True
+    # One that does speak of it states all of it.
+    apply_document({"ledger": {"currency": "CNY", "billing_time_zone": "Asia/Shanghai"}})
+    assert Ledger.objects.get().mode == "rate_card"
