@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 from billing.checks import CHECKS
-from billing.models import Allocation, MonthLine, PoolSlot, Statement, StatementLine
+from billing.models import Allocation, MonthLine, Statement, StatementLine
 from billing.selectors.accounts import accounts
 from billing.services.adjustments import adjust_closed_months
 from billing.services.closing import run_close, start_close
@@ -179,15 +179,6 @@ def billed(month: str = "2026-10") -> dict[tuple[str, str], float]:
     return {key: micro / MICRO_PER_UNIT for key, micro in found.items() if micro}
 
 
-def gpu_hours(month: str = "2026-10") -> dict[tuple[str, str], float]:
-    """(tenant or other account, category) -> GPU-hours on the month's usage lines, once per owner."""
-    names, found = accounts().names, Counter[tuple[str, str]]()
-    for line in MonthLine.objects.filter(period=month, unit="gpu_us", kind__in=["usage", "shared"]):
-        if "|tenant:" not in line.key:
-            found[_name(names[line.account_id]), line.category] += int(line.quantity)
-    return {key: gpu_us / GPU_US_PER_GPU_HOUR for key, gpu_us in found.items() if gpu_us}
-
-
 def transfers(category: str = "preemption_lost") -> dict[str, float]:
     """account -> money that preemptions moved to it (less than 0: away from it)."""
     return {who: amount for (who, what), amount in billed().items() if what == category}
@@ -214,10 +205,6 @@ def frozen(month: str = "2026-10") -> list[Any]:
     statements = Statement.objects.filter(period=month).order_by("number")
     lines = StatementLine.objects.filter(statement__period=month).order_by("pk")
     return [list(statements.values()), list(lines.values())]
-
-
-def slot_count() -> int:
-    return PoolSlot.objects.count()
 
 
 def allocated(category: str, tenant: str) -> list[tuple[datetime, float]]:

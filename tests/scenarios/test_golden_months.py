@@ -269,9 +269,9 @@ def test_a_pool_without_users_keeps_its_cost_visible(mode: str, bears: str) -> N
 
 
 def test_a_token_quota_with_overage() -> None:
-    """acme pays by tokens: 2 million are its quota, overage at 10; it uses 3 million input at 1 and 1 million output at 4.
+    """acme pays by tokens: 2 million are its quota; it uses 3 million input at 1 and 1 million output at 4.
 
-    Half of each is beyond the quota: 1.5 x 1 + 0.5 x 4 = 3.50 inside it and 2 x 10 beyond. The 24 GPU-hours of chat
+    Half of each is beyond the quota: 1.5 x 1 + 0.5 x 4 = 3.50 inside it and 2 at 10 beyond. The 24 GPU-hours of chat
     that it was served, 72 at 3, go to the conversion account, less those 23.50.
     """
     world(8, "acme", "beta")

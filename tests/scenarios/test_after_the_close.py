@@ -1,0 +1,253 @@
+"""What comes late, in review and after the close: hand-checked adjustments; what was closed stays byte for byte.
+
+October: acme reserves 8 of 16 GPUs and holds 2 for ten hours, beta holds 4 on demand. At the usual prices acme owes
+20 x 2 + 60 x 1 = 100, beta 40 x 3 = 120.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from billing.models import Approval, Decision, StatementLine
+from billing.services.deeds import decide
+from billing.services.disputes import adjust_dispute, open_dispute
+from billing.services.months import compute_month
+from billing.services.periods import open_review
+from billing.tasks import recompute_open_months
+from ledger.core.units import GPU_US_PER_GPU_HOUR, MICRO_PER_UNIT
+from ledger.models import Source, Tenant
+from ledger.services.masters import map_identity
+from tests.scenarios.golden import (
+    ANNA,
+    BO,
+    DECEMBER_5,
+    MONTH,
+    NEXT_MONTH,
+    NOVEMBER_5,
+    adjust,
+    adjustments,
+    at,
+    billed,
+    close,
+    correction,
+    frozen,
+    holds,
+    policy,
+    preempted,
+    proved,
+    rates,
+    reserves,
+    served,
+    tell,
+    terms,
+    totals,
+    world,
+)
+
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+
+OCTOBER_TOTALS = {"acme": 100, "beta": 120, "gamma": 0}
+
+
+@pytest.fixture
+def october() -> Iterator[None]:
+    """The month above, not computed yet; whatever a test does, what verify_ledger checks holds at its end."""
+    world(16, "acme", "beta", "gamma")
+    tell(
+        reserves("acme", 0, 8),
+        reserves("acme", 10, 0),
+        holds("acme", 0, 2),
+        holds("acme", 10, 0),
+        holds("beta", 0, 4, event_id="beta-starts"),
+        holds("beta", 10, 0, event_id="beta-ends"),
+    )
+    yield
+    proved()
+
+
+def test_late_in_review_the_draft_follows_and_nothing_is_adjusted(october: None) -> None:
+    open_review(MONTH, ANNA, now=NOVEMBER_5)
+    assert totals() == OCTOBER_TOTALS
+    tell(holds("gamma", 2, 3), holds("gamma", 4, 0))
+    compute_month(MONTH, horizon=NOVEMBER_5)
+    # 6 GPU-hours on demand at 3.
+    assert totals() == OCTOBER_TOTALS | {"gamma": 18}
+    close()
+    assert totals() == OCTOBER_TOTALS | {"gamma": 18}
+    adjust()
+    assert adjustments() == {}
+
+
+def test_late_after_the_close_moves_what_others_paid_too(october: None) -> None:
+    """gamma held 6 for 2 hours. The 8 unreserved GPUs are now shared 4 : 6 with beta: 3.2 and 4.8 on demand.
+
+    The other 0.8 of beta and 1.2 of gamma run on acme's idle reservation: 4 GPU-hours that earn it the borrowed 1.
+    """
+    close()
+    before = frozen()
+    tell(holds("gamma", 2, 6), holds("gamma", 4, 0))
+    adjust()
+    assert adjustments() == {
+        ("gamma", "2026-10", "on_demand"): (9.6, 28.8),
+        ("gamma", "2026-10", "borrowed"): (2.4, 2.4),
+        ("beta", "2026-10", "on_demand"): (-1.6, -4.8),
+        ("beta", "2026-10", "borrowed"): (1.6, 1.6),
+        # No longer idle at 1 but lent at 2, less the credit: 0 in sum.
+        ("acme", "2026-10", "reserved_idle"): (-4, -4),
+        ("acme", "2026-10", "lent"): (0, 8),
+        ("acme", "2026-10", "lend_credit"): (0, -4),
+    }
+    assert totals("2026-11") == {"acme": 0, "beta": -3.2, "gamma": 31.2}
+    assert frozen() == before
+    close(NEXT_MONTH, DECEMBER_5)
+    assert frozen() == before
+
+
+def test_a_correction_after_the_close(october: None) -> None:
+    """beta ended at hour 8 and not at 10: 8 GPU-hours less, at 3."""
+    close()
+    before = frozen()
+    tell(correction("beta-ends", holds("beta", 8, 0, event_id="beta-ends-corrected")))
+    adjust()
+    assert adjustments() == {("beta", "2026-10", "on_demand"): (-8, -24)}
+    assert totals("2026-11") == {"acme": 0, "beta": -24, "gamma": 0}
+    assert frozen() == before
+    # A correction of the correction: 9 and not 8.
+    tell(correction("beta-ends-corrected", holds("beta", 9, 0, event_id="beta-ends-at-last")))
+    adjust()
+    assert adjustments() == {("beta", "2026-10", "on_demand"): (-4, -12)}
+    assert frozen() == before
+
+
+def test_a_withdrawal_after_the_close(october: None) -> None:
+    """beta never ran: all of its 40 GPU-hours go back, at 3."""
+    close()
+    before = frozen()
+    tell(correction("beta-starts"))
+    adjust()
+    assert adjustments() == {("beta", "2026-10", "on_demand"): (-40, -120)}
+    close(NEXT_MONTH, DECEMBER_5)
+    assert totals("2026-11") == {"acme": 0, "beta": -120, "gamma": 0}
+    assert frozen() == before
+
+
+def test_a_re_attribution_after_the_close(october: None) -> None:
+    """Who u-7 is was known to be beta until hour 6; from then on it is gamma, as is said later: 2 x 4 GPU-hours."""
+    who = {"identity": {"kind": "user", "value": "u-7"}}
+    tell(holds("u-7", 0, 2, **who), holds("u-7", 10, 0, **who))
+    map_identity("user", "u-7", Tenant.objects.get(holder__slug="beta"))
+    close()
+    before = frozen()
+    assert totals() == {"acme": 100, "beta": 180, "gamma": 0}
+    map_identity("user", "u-7", Tenant.objects.get(holder__slug="gamma"), valid_from=at(6))
+    adjust()
+    assert adjustments() == {
+        ("beta", "2026-10", "on_demand"): (-8, -24),
+        ("gamma", "2026-10", "on_demand"): (8, 24),
+    }
+    assert frozen() == before
+
+
+def calibrated(valid_from: float, output: int) -> None:
+    terms(
+        calibration=[
+            {
+                "model": "qwen",
+                "gpu_model": "H100",
+                "valid_from": at(valid_from),
+                "input_gpu_us_per_1k": 100,
+                "cached_input_gpu_us_per_1k": 10,
+                "output_gpu_us_per_1k": output,
+            }
+        ]
+    )
+
+
+def test_a_calibration_with_an_earlier_validity_after_the_close(october: None) -> None:
+    """chat holds 4 on demand for 4 hours and serves by tokens: acme 1000 in, beta 1000 out, each hour.
+
+    Output at 300 per 1000, input at 100: 1 : 3, so 4 and 12 GPU-hours. Later the output of hours 2 and 3 is known to
+    have cost 900: 1 : 9, so acme has 1 + 1 + 0.4 + 0.4 and beta 3 + 3 + 3.6 + 3.6.
+    """
+    terms(service=[{"slug": "chat", "pool": "h100", "key": "tokens"}])
+    calibrated(-9, 300)
+    chat = {"workload": "chat-0", "service": "chat"}
+    tell(
+        holds("chat", 0, 4, **chat),
+        holds("chat", 4, 0, **chat),
+        *(served("chat", "acme", hour, input_tokens=1000, output_tokens=0) for hour in range(4)),
+        *(served("chat", "beta", hour, input_tokens=0, output_tokens=1000) for hour in range(4)),
+    )
+    close()
+    before = frozen()
+    assert totals() == {"acme": 100 + 12, "beta": 120 + 36, "gamma": 0}
+    calibrated(2, 900)
+    adjust()
+    # What changed its version alone nets to nothing; 1.2 GPU-hours at 3 move.
+    assert summed_adjustments() == {
+        ("acme", "2026-10", "on_demand"): (-1.2, -3.6),
+        ("beta", "2026-10", "on_demand"): (1.2, 3.6),
+    }
+    assert totals("2026-11") == {"acme": -3.6, "beta": 3.6, "gamma": 0}
+    assert frozen() == before
+
+
+def summed_adjustments() -> dict[tuple[str, str, str], tuple[float, float]]:
+    """As `adjustments`, over the versions of the terms that lines are kept apart by."""
+    found: dict[tuple[str, str, str], tuple[int, int]] = {}
+    for line in StatementLine.objects.filter(statement__period="2026-11", kind="adjustment"):
+        key = (line.statement.tenant.slug, line.concerns_month, line.category)
+        hours, amount = found.get(key, (0, 0))
+        found[key] = (hours + int(line.quantity), amount + (line.amount_micro or 0))
+    return {
+        key: (gpu_us / GPU_US_PER_GPU_HOUR, micro / MICRO_PER_UNIT)
+        for key, (gpu_us, micro) in found.items()
+        if gpu_us or micro
+    }
+
+
+def test_a_rate_with_an_earlier_validity_after_the_close(october: None) -> None:
+    """On demand cost 4 from hour 5 on, as is said later: beta's 20 GPU-hours after it at 1 more."""
+    close()
+    before = frozen()
+    rates(at(5), on_demand="4")
+    adjust()
+    # Money alone: no GPU time moves but from one version of the prices to the other.
+    assert summed_adjustments() == {("beta", "2026-10", "on_demand"): (0, 20)}
+    assert frozen() == before
+
+
+def test_a_preemption_that_comes_to_light_after_the_close(october: None) -> None:
+    """beta lost 4 on-demand GPUs for gamma at hour 6: 5 GPU-hours at 3 are gamma's by the policy of the month."""
+    policy(preemption_charged_to="preemptor")
+    close()
+    before = frozen()
+    tell(preempted(6, "beta", 4, by="gamma", lost_gpu_seconds=5 * 3600, disposition="stopped"))
+    adjust()
+    found = adjustments()
+    assert {key: amount for key, (_, amount) in found.items()} == {
+        ("beta", "2026-10", "preemption_lost"): -15,
+        ("gamma", "2026-10", "preemption_lost"): 15,
+    }
+    assert totals("2026-11") == {"acme": 0, "beta": -15, "gamma": 15}
+    assert frozen() == before
+
+
+def test_a_dispute_that_is_accepted(october: None) -> None:
+    """beta disputes its 120; two people grant 36 of it: the next bill says so, and the closed one stays."""
+    close()
+    before = frozen()
+    line = StatementLine.objects.get(statement__number="2026-10-beta")
+    dispute = open_dispute(line, "twelve of those hours were a failed node", BO)
+    adjust_dispute(dispute, 36 * MICRO_PER_UNIT, "so they were", ANNA)
+    assert adjustments() == {}
+    decide(Approval.objects.get().pk, Decision.APPROVED, BO)
+    Source.objects.update(complete_until=DECEMBER_5)
+    recompute_open_months()
+    assert adjustments() == {("beta", "2026-10", "dispute_adjustment"): (0, -36)}
+    assert totals("2026-11") == {"acme": 0, "beta": -36, "gamma": 0}
+    # What beta is spared is the platform's.
+    assert billed("2026-11")["platform", "dispute_adjustment"] == 36
+    assert frozen() == before
