@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
 from django.db import connections
+from django.db.models import QuerySet
 
 from billing.models import CloseRun, RunState, Statement, StatementState
 from billing.services import allocation, closing, months, snapshot
@@ -93,6 +96,51 @@ def test_with_the_lock_a_computation_and_a_close_take_turns(
     assert beat_and_close_meet(monkeypatch) == []
     assert CloseRun.objects.get().state == RunState.DONE
     assert Statement.objects.get(number="2026-10-beta").total_minor == 11_500
+    assert findings() == []
+
+
+def two_closes_meet(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+    """Two workers at one close, both wanting to issue; each waits a while for the other to have begun as well."""
+    run = start_close(OCTOBER, ANNA)
+    for step in ("compute", "check"):
+        closing._do_step(run.pk, step, NOVEMBER_5)
+    both, issue = threading.Barrier(2), closing.STEPS["issue"]
+
+    def together(*args: Any) -> str:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(PATIENCE_S / 2)
+        return issue(*args)
+
+    monkeypatch.setitem(closing.STEPS, "issue", together)
+    worker = partial(run_close, run.pk, now=NOVEMBER_5)
+    return at_once(worker, worker)
+
+
+def times_closed() -> int:
+    return AuditEntry.objects.filter(action="close_month").count()
+
+
+def test_without_its_locks_two_closes_collide(in_review: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the lock of the books and that of the run's row the month is closed twice, or a worker fails."""
+    for module in (snapshot, closing, allocation):
+        monkeypatch.setattr(module, "acquire", lambda lock: None)
+    monkeypatch.setattr(snapshot, "try_acquire", lambda lock: True)
+    monkeypatch.setattr(snapshot, "_TRIES", 1)
+    monkeypatch.setattr(QuerySet, "select_for_update", lambda rows, **_: rows)
+    errors = two_closes_meet(monkeypatch)
+    assert errors != [] or times_closed() > 1
+
+
+@pytest.mark.parametrize("rows_locked", [True, False])
+def test_with_the_lock_of_the_books_two_closes_take_turns(
+    in_review: Pool, monkeypatch: pytest.MonkeyPatch, rows_locked: bool
+) -> None:
+    if not rows_locked:
+        monkeypatch.setattr(QuerySet, "select_for_update", lambda rows, **_: rows)
+    assert two_closes_meet(monkeypatch) == []
+    assert CloseRun.objects.get().state == RunState.DONE
+    assert times_closed() == 1
+    assert Statement.objects.filter(state=StatementState.ISSUED).count() == 3
     assert findings() == []
 
 
