@@ -693,6 +693,24 @@ def test_a_native_record_is_given_to_its_adapter_again(tmp_path: Any) -> None:
     assert sum(one.received for one in retry_quarantine(by="test")) == 2, "nothing was booked twice or lost"
 
 
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_a_table_with_another_header_is_booked_whole_once_its_source_is_mended(
+    delimiter: str, tmp_path: Any
+) -> None:
+    source = csv_source(gpus="cards")
+    rows = ["job,at,gpus,part", *(f"j-{n},2026-10-01T00:00:00Z,{n},bj-h100" for n in (1, 2, 3))]
+    file = tmp_path / "jobs.csv"
+    file.write_text("\n".join(rows).replace(",", delimiter))
+    call_command("import_events", str(file), source="hpc", verbosity=0)
+    assert QuarantinedEvent.objects.filter(adapter="csv").count() == 4
+    source.config["options"] |= {"columns": columns(), "delimiter": delimiter}
+    source.save()
+    list(retry_quarantine(by="test"))
+    assert not QuarantinedEvent.objects.filter(resolved_at=None).exists()
+    levels = Level.objects.order_by("subject").values_list("subject", "milli_gpus")
+    assert list(levels) == [(f"j-{n}", 1000 * n) for n in (1, 2, 3)]
+
+
 def test_a_native_record_whose_source_is_gone_stays_for_a_person() -> None:
     source = csv_source()
     deliver(refused_record(source_config(source), Refused(1, b"a,b\n1,2", "bad_record", "too short")))

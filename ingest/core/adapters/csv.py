@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -58,33 +57,42 @@ class _Table:
 def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
     """Rows under a header line. A row is one line: a quote left open can never swallow the rows behind it.
 
+    Under a header that lacks a column every row is refused, with the header, so that all of them can be tried again
+    once the source's table was mended.
+
     Raises `ValueError` if the options make no sense (a configuration error, not a bad record).
     """
     table = _table(source)
     kept: State = {} if state is None else state
-    header: list[str] | None = kept.get("header")
+    written: str | None = kept.get("header")
+    header = None if written is None else _cells_or_none(written.encode(), table)
     for position, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            cells = _cells(line, table, first=header is None)
-            if header is None:
-                _check_header(cells, table)
-                kept["header"] = header = cells
+            cells = _cells(line, table)
+            # A header that lacks a column may be followed by one that does not: that of the next, mended file.
+            if header is None or (_missing(header, table) and not _missing(cells, table)):
+                header = cells
+                kept["header"] = written = line.decode("utf-8-sig").rstrip("\r\n")
+                _check_header(header, table)
             elif cells != header:  # the next file of the same source begins with it again
+                _check_header(header, table)
                 yield _event(cells, header, table, source)
         except Refusal as refusal:
             if header is None:
                 yield refusal.at(position, line)
                 return
             # A row means nothing without its header, and a retry has to find it.
-            yield refusal.at(position, _written(header, table) + line)
+            is_header = header == _cells_or_none(line, table)
+            yield refusal.at(position, line if is_header else f"{written}\n".encode() + line)
 
 
-def _written(header: list[str], table: _Table) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, delimiter=table.delimiter, lineterminator="\n").writerow(header)
-    return text.getvalue().encode()
+def _cells_or_none(line: bytes, table: _Table) -> list[str] | None:
+    try:
+        return _cells(line, table)
+    except Refusal:
+        return None
 
 
 def _table(source: SourceConfig) -> _Table:
@@ -107,9 +115,9 @@ def _table(source: SourceConfig) -> _Table:
     return table
 
 
-def _cells(line: bytes, table: _Table, *, first: bool) -> list[str]:
+def _cells(line: bytes, table: _Table) -> list[str]:
     try:
-        text = line.decode("utf-8-sig" if first else "utf-8").rstrip("\r\n")
+        text = line.decode("utf-8-sig").rstrip("\r\n")
         (cells,) = csv.reader([text], delimiter=table.delimiter, strict=True)
     except UnicodeDecodeError as error:
         raise Refusal("bad_record", f"not UTF-8: {error.reason}") from error
@@ -118,8 +126,12 @@ def _cells(line: bytes, table: _Table, *, first: bool) -> list[str]:
     return cells
 
 
+def _missing(header: list[str], table: _Table) -> list[str]:
+    return sorted({*table.columns.values(), *table.id_columns} - set(header))
+
+
 def _check_header(header: list[str], table: _Table) -> None:
-    missing = sorted({*table.columns.values(), *table.id_columns} - set(header))
+    missing = _missing(header, table)
     if missing:
         raise Refusal("bad_record", f"the header has no column {', '.join(missing)}")
 

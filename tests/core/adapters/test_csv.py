@@ -59,10 +59,16 @@ def test_bytes_that_are_no_text_are_refused_alone() -> None:
     assert len(events_of(outcomes)) == 1
 
 
-def test_a_header_without_a_mapped_column_ends_the_table_with_its_name() -> None:
-    outcomes = run("csv", ["id,at", "1,2"], options=OPTIONS)
-    (refused,) = refused_of(outcomes)
-    assert "account" in refused.detail and events_of(outcomes) == []
+def test_under_a_header_without_a_mapped_column_every_row_is_refused_with_it() -> None:
+    state: Obj = {}
+    outcomes = run("csv", ["id,at", "1,2"], state, options=OPTIONS)
+    outcomes += run("csv", ["3,4"], state, options=OPTIONS)
+    refused = refused_of(outcomes)
+    assert [one.record for one in refused] == [b"id,at", b"id,at\n1,2", b"id,at\n3,4"]
+    assert all("account" in one.detail for one in refused) and events_of(outcomes) == []
+    good = [HEADER, "o-1,2026-10-03T04:00:00Z,j,a,gpu,1"]
+    (event,) = events_of(run("csv", good, state, pools={"gpu": "p1"}, options=OPTIONS))
+    assert event["id"] == "o-1", "the next file has another header"
 
 
 def test_a_table_without_an_id_column_takes_several_together() -> None:
