@@ -234,6 +234,8 @@ DISPUTE_PROBLEMS: Words = {
     "bad_amount": _("The amount is no decimal number above 0, with 6 places at most."),
     "changed": _("Nothing was approved: the draft has changed since you looked. Look at it again."),
     "issued": _("Nothing was approved: the statement is issued already."),
+    "decided": _("Nothing was changed: somebody has decided this already."),
+    "same_person": _("Nothing was approved: a second person has to agree. Whoever asked can only withdraw."),
 }
 
 # The steps of the bridge from last month, and what each is.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db.models import Prefetch, QuerySet
 
-from billing.models import Dispute, DisputeEvent, DisputeState
+from billing.models import Approval, ApprovalKind, Decision, Dispute, DisputeEvent, DisputeState, Statement
 from ledger.access import Access
 from ledger.models import Role
 from ledger.querysets import visible_to
@@ -18,6 +18,13 @@ def disputes_for(access: Access) -> QuerySet[Dispute]:
     if access.roles & {Role.FINANCE, Role.AUDITOR} or not access.sees_all_tenants:
         return visible_to(rows, access).order_by("-opened_at", "pk")
     return rows.none()
+
+
+def credits_waiting(statement: Statement) -> QuerySet[Approval]:
+    """Credits for this tenant and month that a second person has to decide, oldest first."""
+    wanted = {"payload__tenant": statement.tenant.slug, "payload__concerns": statement.period_id}
+    rows = Approval.objects.filter(kind=ApprovalKind.CREDIT, decision=Decision.PENDING, **wanted)
+    return rows.order_by("requested_at", "pk")
 
 
 def months_in_dispute() -> set[str]:

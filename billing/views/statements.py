@@ -24,6 +24,8 @@ from billing.core.bridge import Step
 from billing.exports.files import FORMATS, file_name, statement_file
 from billing.exports.statement_pdf import pdf_name, statement_pdf
 from billing.models import (
+    Approval,
+    Decision,
     Dispute,
     DisputeState,
     PreemptionRecord,
@@ -35,7 +37,7 @@ from billing.models import (
 )
 from billing.selectors.borne import Borne, borne_for_others
 from billing.selectors.changes import changes_since
-from billing.selectors.disputes import disputes_for
+from billing.selectors.disputes import credits_waiting, disputes_for
 from billing.selectors.names import Names
 from billing.selectors.pages_bill import (
     LABEL,
@@ -64,6 +66,7 @@ from billing.selectors.preemption_rows import preemptions_of
 from billing.selectors.statements import statements_for
 from billing.services.approvals import ApprovalError, approve_statement
 from billing.services.credits import request_credit
+from billing.services.deeds import decide
 from billing.services.disputes import (
     DisputeError,
     adjust_dispute,
@@ -83,6 +86,7 @@ from billing.views.statement_tables import (
 )
 from ledger.access import Access
 from ledger.core.units import parse_micro
+from ledger.models import Role
 from ledger.services.audit import Actor
 from ledger.views.acting import ActingPage, text_of
 from ledger.views.page import Page, billing_zone
@@ -195,6 +199,7 @@ class StatementPage(_DisputablePage):
             "proofs": statement_proofs(statement, lines, days.gpu_us),
             "changes": changes_since(statement, self.access),
             "approval": self._approval(),
+            "waiting_credits": self._waiting_credits(),
             "requeued": requeued_of(statement),
             "records": preemptions_named(lines, self.access),
             "meanings": [(name, CATEGORY_MEANINGS[name], days.gpu_us[name]) for name in HOLDER_CATEGORIES],
@@ -209,11 +214,35 @@ class StatementPage(_DisputablePage):
             return None
         return StatementApproval.objects.filter(statement=self.statement).defer("content").last()
 
+    def _waiting_credits(self) -> list[tuple[Approval, int]]:
+        """What was asked for and not decided, with its amount in micro units; finance's and auditors' business."""
+        if not self.access.roles & {Role.FINANCE, Role.AUDITOR}:
+            return []
+        return [(one, int(one.payload["amount_micro"])) for one in credits_waiting(self.statement)]
+
+    def _decide(self, statement: Statement, form: QueryDict, by: Actor) -> str:
+        """A second person's word on a credit of this statement; whoever asked can only withdraw."""
+        try:
+            wanted = UUID(form.get("approval", ""))
+        except ValueError:
+            raise Http404 from None
+        if not credits_waiting(statement).filter(pk=wanted).exists():
+            raise Http404
+        is_approved = form.get("decision") == Decision.APPROVED
+        decision = Decision.APPROVED if is_approved else Decision.REJECTED
+        decide(wanted, decision, by, text_of(form, "note"))
+        soon(recompute_open_months.delay)
+        if is_approved:
+            return _("The credit is granted; the statement shows it once it is computed.")
+        return _("The credit is not granted.")
+
     def do(self, form: QueryDict, by: Actor, **kwargs: Any) -> str:
-        """Finance approves the draft as it was looked at, or gives money back."""
+        """Finance approves the draft as it was looked at, gives money back, or decides on a colleague's credit."""
         statement = statement_or_404(kwargs["month"], kwargs["tenant"], self.access)
         if not self.access.is_finance:
             raise PermissionDenied
+        if form.get("deed") == "decide":
+            return self._decide(statement, form, by)
         if form.get("deed") == "approve":
             approve_statement(statement, text_of(form, "sha256"), by)
             return _("The draft is approved as it is now.")
@@ -224,7 +253,7 @@ class StatementPage(_DisputablePage):
         soon(recompute_open_months.delay)
         if approval is None:
             return _("The credit is granted; the statement shows it once it is computed.")
-        return _("The credit is asked for. A second person in finance decides it under Settings.")
+        return _("The credit is asked for. A second person in finance decides it on the statement.")
 
     def _preemptions(self, statement: Statement) -> dict[str, Any]:
         """As the tenant itself reads them, also where the ledger's own people look at its bill."""
@@ -352,7 +381,7 @@ class StatementLinePage(_DisputablePage):
         soon(recompute_open_months.delay)
         if state == DisputeState.ADJUSTED:
             return _("The adjustment is granted; the statement shows it once it is computed.")
-        return _("The adjustment is proposed. A second person in finance decides it under Settings.")
+        return _("The adjustment is proposed. A second person in finance decides it on the statement.")
 
 
 def _line_or_404(statement: Statement, position: int) -> StatementLine:

@@ -20,7 +20,18 @@ from billing.models import (
 from billing.services.deeds import decide
 from billing.tasks import recompute_open_months
 from ledger.core.units import GPU_US_PER_GPU_HOUR, MICRO_PER_UNIT
-from ledger.models import Ledger, ModelName, Outcome, Period, Service, Tenant, UsageHour, User
+from ledger.models import (
+    Ledger,
+    Membership,
+    ModelName,
+    Outcome,
+    Period,
+    Role,
+    Service,
+    Tenant,
+    UsageHour,
+    User,
+)
 from ledger.services.audit import Actor
 from tests.billing.level_facts import hour, identity, make_service
 from tests.billing.page_books import (
@@ -245,8 +256,23 @@ def test_finance_approves_a_draft_and_gives_a_credit_with_a_second_person(
     finance.post(ACME, {"deed": "credit", "amount": "5", "reason": "outage"})
     approval = Approval.objects.get()
     assert (approval.payload["tenant"], approval.payload["amount_micro"]) == ("acme", "5000000")
+    decision = {"deed": "decide", "approval": str(approval.pk), "decision": "approved"}
+    own = finance.post(ACME, decision)
+    assert own.status_code == 422 and "a second person has to agree" in shown_text(own)
+    assert auditor.post(ACME, decision).status_code == 403
+    assert "asked at" in shown_text(auditor.get(ACME))
+    for name in ("platform", "viewer-of-acme"):
+        assert client_of(people[name]).get(ACME).context["waiting_credits"] == []
+    second = User.objects.create_user("bo")
+    Membership.objects.create(user=second, role=Role.FINANCE)
+    gamma = f"/months/{MONTH}/statements/gamma/"
+    assert client_of(second).post(gamma, decision).status_code == 404
     assert not Credit.objects.exists()
+    client_of(second).post(ACME, decision)
+    assert (Credit.objects.get().requested_by, Approval.objects.get().decided_by) == ("finance", "bo")
+    assert client_of(second).post(ACME, decision).status_code == 404  # it does not wait any more
     Ledger.objects.update(options={"approvals": False})
     granted = finance.post(ACME, {"deed": "credit", "amount": "2", "reason": "late"}, follow=True)
     assert "The credit is granted" in said(granted)
-    assert Credit.objects.get().amount_micro == 2_000_000
+    amounts = Credit.objects.order_by("granted_at").values_list("amount_micro", flat=True)
+    assert list(amounts) == [5_000_000, 2_000_000]
