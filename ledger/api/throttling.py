@@ -12,6 +12,8 @@ from django.conf import settings
 from rest_framework.request import Request
 from rest_framework.throttling import SimpleRateThrottle
 
+from ledger.api.authentication import hash_secret
+
 
 class PrincipalThrottle(SimpleRateThrottle):
     scope = "principal"
@@ -24,4 +26,5 @@ class PrincipalThrottle(SimpleRateThrottle):
         if self.rate is None or getattr(view, "is_unthrottled", False):
             return None
         name = request.user.get_username() if request.user else ""
-        return f"throttle:{name or self.get_ident(request)}"
+        # A token's name is free text, which not every cache takes as a key.
+        return f"throttle:{hash_secret(name or self.get_ident(request))}"

@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from ledger.config.environment import database_from_url, env_flag, env_integer, env_list, stored_secret
 
 BASE = Path(__file__).resolve().parents[2]
-CALL = re.compile(r"""env_(?:text|flag|integer|list)\(\s*"([A-Z_]+)\"""")
+CALL = re.compile(r"""env_(?:text|flag|integer|list|pairs)\(\s*"([A-Z_]+)\"""")
 
 
 def test_every_variable_stands_in_the_table_and_the_table_names_no_other() -> None:
