@@ -16,7 +16,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.api.actors import actor_of
-from billing.api.periods import body_of
 from billing.api.questions import filters_of
 from billing.models import Alert, AlertKind, AlertState, Channel, Severity
 from billing.selectors.alerts import (
@@ -37,6 +36,7 @@ from billing.services.alert_settings import (
 )
 from billing.services.alerts import AlertError, acknowledge_alert, resolve_alert
 from ledger.access import Access
+from ledger.api.bodies import body_of
 from ledger.api.problems import Problem
 from ledger.api.views import LedgerView, ListView
 from ledger.core.units import parse_micro

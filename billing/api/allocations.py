@@ -84,6 +84,7 @@ class AllocationsView(ListView):
     """Whose GPU time it was."""
 
     parameters = frozenset({"window", "by", "step", "include", "as_of", *FILTERS})
+    default_by = "tenant"
 
     def known_parameters(self) -> frozenset[str]:
         return super().known_parameters() | frozenset(label_parameters(self.request))

@@ -12,7 +12,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.api.actors import actor_of
-from billing.api.periods import body_of
 from billing.api.questions import filters_of
 from billing.api.reservations import TENANT
 from billing.core.forecast import Forecast
@@ -23,6 +22,7 @@ from billing.selectors.periods import ledger_and_now
 from billing.selectors.plan import PlannedMonth, plan
 from billing.services.budgets import BudgetError, remove_budget, set_budget
 from ledger.access import Access
+from ledger.api.bodies import body_of
 from ledger.api.problems import Problem
 from ledger.api.views import LedgerView, ListView
 from ledger.core.periods import Month

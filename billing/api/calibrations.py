@@ -11,12 +11,12 @@ from rest_framework.response import Response
 
 from billing.api.actors import actor_of, is_finance
 from billing.api.allocations import WINDOW
-from billing.api.periods import body_of
 from billing.api.proposals import ProposalRow, answer, usable
 from billing.api.questions import window_of
 from billing.selectors.calibration import DayOfModel, Proposal, deviations, refit_proposals
 from billing.selectors.periods import ledger_and_now
 from billing.services.recalibration import accept_refit
+from ledger.api.bodies import body_of
 from ledger.api.problems import Problem
 from ledger.api.views import LedgerView, ListView
 from ledger.core.units import micro_text

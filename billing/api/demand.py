@@ -114,6 +114,7 @@ def _demand_row(row: DemandRow, currency: str) -> dict[str, Any]:
 class RejectionsView(ListView):
     """Demand that was refused before it ran."""
 
+    default_by = "tenant,layer,reason,status"
     parameters = frozenset({"window", "by", "step", *REJECTION_DIMENSIONS})
 
     @extend_schema(
@@ -129,7 +130,7 @@ class RejectionsView(ListView):
     def get(self, request: Request) -> Response:
         ledger, now_ms = ledger_and_now()
         window = window_of(request, ledger, now_ms)
-        by = dimensions_of(request, REJECTION_DIMENSIONS, default="tenant,layer,reason,status")
+        by = dimensions_of(request, REJECTION_DIMENSIONS, default=self.default_by)
         step = step_of(request)
         filters = filters_of(request, REJECTION_DIMENSIONS)
 

@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.api.actors import actor_of, is_finance
-from billing.api.periods import ApprovalRow, approval_row, body_of, refusals, soon
+from billing.api.periods import ApprovalRow, approval_row, refusals, soon
 from billing.models import Dispute, Statement
 from billing.selectors.disputes import disputes_for
 from billing.selectors.statements import statements_for
@@ -29,6 +29,7 @@ from billing.services.disputes import (
 )
 from billing.tasks import recompute_open_months
 from ledger.access import Access
+from ledger.api.bodies import body_of
 from ledger.api.problems import Problem
 from ledger.api.views import LedgerView, ListView
 from ledger.core.units import MICRO_PER_UNIT, micro_text

@@ -41,23 +41,23 @@ class EpisodeRow(serializers.Serializer[Any]):
     victims = HitRow(many=True)
 
 
-class BalanceRow(serializers.Serializer[Any]):
-    """Every part as `{part}_gpu_us`, `{part}_gpu_hours` and `{part}_amount`; net = gained less the others."""
-
-    pool = serializers.CharField()
-    currency = serializers.CharField()
-    price = serializers.CharField(
+_OF_POOL: dict[str, serializers.Field[Any, Any, Any, Any]] = {
+    "pool": serializers.CharField(),
+    "currency": serializers.CharField(),
+    "price": serializers.CharField(
         allow_null=True, help_text="per GPU-hour: the pool's reserved_used price when the window starts"
+    ),
+}
+_OF_PARTS = {
+    f"{part}_{unit}": serializers.CharField(
+        allow_null=unit == "amount",
+        help_text="run by preemptors on reclaimed or lent GPUs" if part == "gained" else None,
     )
-    gained_gpu_us = serializers.CharField(help_text="run by preemptors on reclaimed or lent GPUs")
-    lost_gpu_us = serializers.CharField()
-    recomputed_gpu_us = serializers.CharField()
-    drained_gpu_us = serializers.CharField()
-    unused_gpu_us = serializers.CharField()
-    undelivered_gpu_us = serializers.CharField()
-    net_gpu_us = serializers.CharField()
-    net_gpu_hours = serializers.CharField()
-    net_amount = serializers.CharField(allow_null=True)
+    for part in PARTS
+    for unit in ("gpu_us", "gpu_hours", "amount")
+}
+# Every part as `{part}_gpu_us`, `{part}_gpu_hours` and `{part}_amount`; net = gained less the others.
+BalanceRow = type("BalanceRow", (serializers.Serializer,), _OF_POOL | _OF_PARTS)
 
 
 class _OfWindow(ListView):

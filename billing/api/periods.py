@@ -26,6 +26,7 @@ from billing.services.overrides import request_override
 from billing.services.periods import PeriodError, open_review
 from billing.tasks import close_month, recompute_open_months
 from ledger.access import Access
+from ledger.api.bodies import body_of
 from ledger.api.problems import Problem
 from ledger.api.views import LedgerView, ListView
 from ledger.core.periods import Month
@@ -102,13 +103,6 @@ def refusals() -> Iterator[None]:
         raise Problem(status, error.code, str(error)) from None
 
 
-def body_of(request: Request, kind: type[serializers.Serializer[Any]]) -> dict[str, Any]:
-    """The validated body. Raises DRF's ValidationError, a 400."""
-    serializer = kind(data=request.data)
-    serializer.is_valid(raise_exception=True)
-    return dict(serializer.validated_data)
-
-
 def soon(publish: Callable[[], object]) -> None:
     """Have a worker do it now; without a broker, beat does it within the minute."""
     try:
@@ -149,7 +143,7 @@ class ReviewView(LedgerView):
         )
 
 
-class ChecklistView(LedgerView):
+class ChecklistView(ListView):
     """What a close looks at, item by item, with what blocks it."""
 
     allows = staticmethod(_sees_books)
@@ -157,7 +151,7 @@ class ChecklistView(LedgerView):
     @extend_schema(operation_id="periods_checklist", responses=ChecklistRow(many=True))
     def get(self, request: Request, month: str) -> Response:
         items = month_checklist(_period(month))
-        return Response({"next": None, "previous": None, "results": [_item_row(item) for item in items]})
+        return self.page(lambda offset, limit: items[offset : offset + limit], _item_row)
 
 
 def _item_row(item: Item) -> dict[str, Any]:

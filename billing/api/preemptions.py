@@ -13,7 +13,6 @@ from rest_framework.response import Response
 
 from billing.api.allocations import WINDOW
 from billing.api.questions import filters_of, window_of
-from billing.api.statements import PreemptionRow
 from billing.models import PreemptionRecord
 from billing.selectors.names import Names
 from billing.selectors.periods import ledger_and_now
@@ -28,6 +27,21 @@ from ledger.models import Ledger, Tenant
 
 FILTERS = ("pool", "cause", "victim", "preemptor", "preemptor_source", "disposition")
 _LOOKUPS = {"pool": "pool__slug", "victim": "victim__slug", "preemptor": "preemptor__slug"}
+
+PreemptionOfList = type(
+    "PreemptionRow",
+    (serializers.Serializer,),
+    {"id": serializers.UUIDField()} | {name: serializers.CharField() for name in COLUMNS},
+)
+PreemptionDetail = type(
+    "PreemptionDetail",
+    (PreemptionOfList,),
+    {
+        "events": serializers.ListField(
+            child=serializers.JSONField(), help_text="what it was booked from, for those who run the ledger"
+        )
+    },
+)
 
 
 class MatrixRow(serializers.Serializer[Any]):
@@ -48,7 +62,7 @@ class PreemptionsView(ListView):
     @extend_schema(
         operation_id="preemptions_list",
         parameters=[WINDOW, *[OpenApiParameter(name, str) for name in FILTERS]],
-        responses=PreemptionRow(many=True),
+        responses=PreemptionOfList(many=True),
     )
     def get(self, request: Request) -> Response:
         ledger, now_ms = ledger_and_now()
@@ -90,7 +104,7 @@ def preemption_row(record: PreemptionRecord, names: Names, access: Access, ledge
 class PreemptionView(LedgerView):
     """One preemption with its source events."""
 
-    @extend_schema(operation_id="preemptions_retrieve", responses=PreemptionRow)
+    @extend_schema(operation_id="preemptions_retrieve", responses=PreemptionDetail)
     def get(self, request: Request, preemption_id: UUID) -> Response:
         ledger, _ = ledger_and_now()
         record = preemption_records(self.access).filter(pk=preemption_id).first()

@@ -18,6 +18,7 @@ from billing.models import Approval
 from billing.services.proposals import propose
 from billing.tasks import recompute_open_months
 from ledger.access import access_of_user
+from ledger.api.bodies import checked_body
 from ledger.api.problems import Problem
 
 
@@ -49,13 +50,8 @@ def usable() -> Iterator[None]:
 
 def table_body(request: Request, kind: type[serializers.Serializer[Any]]) -> tuple[dict[str, Any], str]:
     """The body as sent (JSON's own types, checked against `kind`), and the reason apart."""
-    body = kind(data=request.data)
-    sent = request.data if isinstance(request.data, dict) else {}
-    for name in sent:
-        if name not in body.fields:
-            raise Problem(400, "unknown_field", f"There is no field '{name}' here.", field=str(name))
-    body.is_valid(raise_exception=True)
-    row = {name: value for name, value in sent.items() if name != "reason"}
+    body = checked_body(request, kind)
+    row = {name: value for name, value in dict(request.data).items() if name != "reason"}
     return row, str(body.validated_data.get("reason", ""))
 
 

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from billing.api.actors import actor_of
 from billing.api.allocations import WINDOW
-from billing.api.periods import body_of, refusals
+from billing.api.periods import refusals
 from billing.api.questions import filters_of, window_of
 from billing.core.reconciliation import Sold, as_ratio
 from billing.selectors.periods import ledger_and_now
@@ -20,6 +20,7 @@ from billing.selectors.reconciliation import Line, month_lines, sold_of_month
 from billing.selectors.residuals import ResidualRow, residuals
 from billing.services.explanations import explain_difference
 from ledger.access import Access
+from ledger.api.bodies import body_of
 from ledger.api.views import LedgerView, ListView
 from ledger.core.units import gpu_hours_text
 from ledger.models import Period

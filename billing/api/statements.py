@@ -59,7 +59,10 @@ LINE_COLUMNS = tuple(name for name in BILL if name not in {"statement", "month",
 StatementLineRow = type(
     "StatementLineRow",
     (serializers.Serializer,),
-    {name: serializers.CharField() for name in LINE_COLUMNS} | {"line": serializers.IntegerField()},
+    {
+        name: serializers.IntegerField() if name == "line" else serializers.CharField()
+        for name in LINE_COLUMNS
+    },
 )
 PreemptionRow = type(
     "StatementPreemptionRow",

@@ -11,10 +11,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.api.masters import RowsView
-from billing.api.periods import body_of
 from billing.api.proposals import ProposalBody, ProposalRow, proposed, usable
 from billing.models import Calibration, Contract, GpuPrice, Policy, RateCard, TokenPrice
 from billing.services.policy_comparison import Compared, ComparisonError, changed_policy, compare_policies
+from ledger.api.bodies import body_of
 from ledger.api.problems import Problem
 from ledger.api.views import LedgerView
 from ledger.core.units import micro_text

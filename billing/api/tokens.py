@@ -37,6 +37,7 @@ class TokensView(ListView):
     """Tokens and measured GPU time, from hourly roll-ups."""
 
     parameters = frozenset({"window", "by", "step", *TOKEN_DIMENSIONS})
+    default_by = "tenant,model"
 
     @extend_schema(
         operation_id="usage_tokens_list",
@@ -51,7 +52,7 @@ class TokensView(ListView):
     def get(self, request: Request) -> Response:
         ledger, now_ms = ledger_and_now()
         window = window_of(request, ledger, now_ms)
-        by = dimensions_of(request, TOKEN_DIMENSIONS, default="tenant,model")
+        by = dimensions_of(request, TOKEN_DIMENSIONS, default=self.default_by)
         step = step_of(request)
         filters = filters_of(request, TOKEN_DIMENSIONS)
         tenant_ids = None if self.access.sees_all_tenants else self.access.tenant_ids

@@ -9,13 +9,14 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ingest.api.questions import InstantField, body_of
+from ingest.api.questions import InstantField
 from ingest.api.sources import reads_ingest, refuse_readers
 from ingest.selectors.identities import Attributed, Unmapped, mappings, unmapped_identities
 from ingest.services.identities import IdentityProblem, attribute_identity
 from ledger.api.actors import actor_of
+from ledger.api.bodies import body_of
 from ledger.api.problems import Problem
-from ledger.api.views import LIST_PARAMETERS, ListView
+from ledger.api.views import ListView
 from ledger.models import IdentityMapping
 
 _COUNTS = ("levels", "requests", "preemptions", "first_fact_at", "last_fact_at")
@@ -77,9 +78,6 @@ class IdentitiesView(ListView):
     """Mappings of identities to tenants; `POST` adds one, and the books follow within minutes."""
 
     allows = staticmethod(reads_ingest)
-
-    def known_parameters(self) -> frozenset[str]:
-        return LIST_PARAMETERS if self.request.method != "POST" else frozenset({"format"})
 
     @extend_schema(operation_id="identities_list", responses=MappingRow(many=True))
     def get(self, request: Request) -> Response:

@@ -10,13 +10,14 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ingest.api.questions import MAX_ID, body_of, number_parameter, text_parameter
+from ingest.api.questions import MAX_ID, number_parameter, text_parameter
 from ingest.api.sources import reads_ingest, refuse_readers
 from ingest.models import QuarantinedEvent
 from ingest.selectors.quarantine import STATES, quarantine
 from ingest.services.retrying import HOPELESS, QuarantineProblem, dismiss_quarantine, send_again
 from ingest.tasks import request_booking
 from ledger.api.actors import actor_of
+from ledger.api.bodies import body_of
 from ledger.api.problems import Problem
 from ledger.api.views import LedgerView, ListView
 

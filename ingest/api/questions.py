@@ -38,17 +38,6 @@ class InstantField(serializers.Field[Any, Any, Any, Any]):
         return value.isoformat()
 
 
-def body_of(request: Request, kind: type[serializers.Serializer[Any]]) -> dict[str, Any]:
-    """The validated body; an unknown field is refused. Raises DRF's ValidationError, a 400."""
-    serializer = kind(data=request.data)
-    if isinstance(request.data, dict):
-        for name in request.data:
-            if name not in serializer.fields:
-                raise Problem(400, "unknown_field", f"There is no field '{name}' here.", field=str(name))
-    serializer.is_valid(raise_exception=True)
-    return dict(serializer.validated_data)
-
-
 def text_parameter(request: Request, name: str) -> str | None:
     """None: not asked for."""
     text = request.query_params.get(name)

@@ -12,11 +12,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ingest.api.questions import InstantField, body_of, source_or_404
+from ingest.api.questions import InstantField, source_or_404
 from ingest.selectors.sources import Gap, SourceRow, gaps_of, known_sources, source_rows
 from ingest.services.silence import end_holders
 from ledger.access import Access
 from ledger.api.actors import actor_of
+from ledger.api.bodies import body_of
 from ledger.api.problems import Problem
 from ledger.api.views import LedgerView, ListView
 from ledger.core.units import milli_gpus_text

@@ -79,7 +79,7 @@ def _may_use_events(access: Access) -> bool:
     return access.may_ingest or access.may_read_ingest
 
 
-class EventsView(LedgerView):
+class EventsView(ListView):
     """The door for events, and what was booked under a key."""
 
     parameters = frozenset({"source", "id"})
@@ -137,9 +137,10 @@ class EventsView(LedgerView):
             value = request.query_params.get(name, "")
             if not value or "\x00" in value:
                 raise Problem(400, "missing_parameter", f"Give '{name}'.", parameter=name)
-        found = booked_events(request.query_params["source"], request.query_params["id"])
-        rows = [BookedEvent(row).data for row in found]
-        return Response({"next": None, "previous": None, "results": rows})
+        found = list(booked_events(request.query_params["source"], request.query_params["id"]))
+        return self.page(
+            lambda offset, limit: found[offset : offset + limit], lambda row: BookedEvent(row).data
+        )
 
 
 def _row(batch: Batch) -> dict[str, Any]:

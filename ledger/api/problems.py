@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.http import Http404
+from django.http import Http404, HttpRequest, JsonResponse
 from rest_framework import exceptions
 from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
@@ -56,7 +56,10 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
     if response is None:
         return None
     request = context.get("request")
-    response.data = _document(error, response, request.path if request is not None else "")
+    path, request_id = ("", "")
+    if request is not None:
+        path, request_id = request.path, str(request.META.get("ledger.request_id", ""))
+    response.data = _document(error, response, path, request_id)
     response.content_type = CONTENT_TYPE
     if request is not None:
         request.accepted_renderer = ProblemRenderer()
@@ -64,7 +67,7 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
     return response
 
 
-def _document(error: Exception, response: Response, instance: str) -> dict[str, Any]:
+def _document(error: Exception, response: Response, instance: str, request_id: str) -> dict[str, Any]:
     status = response.status_code
     code = getattr(error, "reason", None) or getattr(error, "default_code", "error")
     document: dict[str, Any] = {
@@ -74,6 +77,7 @@ def _document(error: Exception, response: Response, instance: str) -> dict[str, 
         "detail": _sentence(response.data),
         "instance": instance,
         "code": code,
+        "request_id": request_id,
     }
     if isinstance(error, exceptions.ValidationError):
         document["errors"] = response.data
@@ -82,6 +86,20 @@ def _document(error: Exception, response: Response, instance: str) -> dict[str, 
         response["Retry-After"] = str(int(wait_s) + 1)
     document.update(getattr(error, "members", {}))
     return document
+
+
+def plain_problem(request: HttpRequest, status: int, code: str, detail: str) -> JsonResponse:
+    """A problem document where no view of the API could make one: no such address, or a fault of ours."""
+    document = {
+        "type": f"urn:gpu-ledger:problem:{code}",
+        "title": TITLES.get(status, "Error"),
+        "status": status,
+        "detail": detail,
+        "instance": request.path,
+        "code": code,
+        "request_id": str(request.META.get("ledger.request_id", "")),
+    }
+    return JsonResponse(document, status=status, content_type=CONTENT_TYPE)
 
 
 def _sentence(data: Any) -> str:

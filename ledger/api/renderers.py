@@ -27,9 +27,13 @@ class CsvRenderer(BaseRenderer):
         renderer_context: Mapping[str, Any] | None = None,
     ) -> bytes:
         rows = data.get("results", [data]) if isinstance(data, dict) else data
-        if not rows:
+        if isinstance(rows, dict):
+            rows = [rows]
+        # A list's view knows its columns without any row.
+        shown_columns = getattr((renderer_context or {}).get("view"), "shown_columns", list)
+        columns = list(rows[0]) if rows else shown_columns()
+        if not columns:
             return b""
-        columns = list(rows[0])
         headings = (
             [gettext(column.replace("_", " ")) for column in columns] if _excel(renderer_context) else None
         )

@@ -5,9 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar
 
+from django.http import Http404
 from rest_framework.exceptions import NotAuthenticated
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -19,6 +23,7 @@ from ledger.api.problems import Problem
 LIST_PARAMETERS = frozenset({"format", "excel", "fields", "ordering", "cursor", "page_size"})
 PAGE_SIZE = 100
 MAX_PAGE_SIZE = 10_000
+MAX_SORTED = 10_000
 
 
 class LedgerView(APIView):
@@ -34,10 +39,17 @@ class LedgerView(APIView):
         self.access = access_of_user(request.user)
         if not type(self).allows(self.access):
             raise Problem(403, "not_allowed", "Your role may not do this.")
+        if any("\x00" in value for value in kwargs.values() if isinstance(value, str)):
+            raise Http404  # nothing is called so, and PostgreSQL cannot even look for it
         self.refuse_unknown_parameters(request)
 
     def known_parameters(self) -> frozenset[str]:
-        return self.parameters | {"format"}
+        # What is written says everything in its body.
+        return (self.parameters | {"format"}) if self.reads else frozenset({"format"})
+
+    @property
+    def reads(self) -> bool:
+        return self.request.method in SAFE_METHODS
 
     def refuse_unknown_parameters(self, request: Request) -> None:
         known = self.known_parameters()
@@ -49,28 +61,56 @@ class LedgerView(APIView):
                     f"Unknown query parameter '{name}'; known: {', '.join(sorted(known))}.",
                     parameter=name,
                 )
+            if any("\x00" in value for value in request.query_params.getlist(name)):
+                raise Problem(400, "bad_filter", f"{name} cannot contain NUL.", parameter=name)
 
 
 class ListView(LedgerView):
     """A list endpoint: `?page_size`, `?cursor`, `?fields`, `?ordering`, `?format=csv`."""
 
+    # What the rows' own source can order by; by any other field of the rows the view sorts, if they are not too many.
     orderings: ClassVar[frozenset[str]] = frozenset()
     default_ordering: ClassVar[str] = ""
+    # What `by` means where it is not given: fields that are not required stand in the rows if they are named there.
+    default_by: ClassVar[str] = ""
 
     def known_parameters(self) -> frozenset[str]:
-        return self.parameters | LIST_PARAMETERS
+        known = super().known_parameters()
+        return known | LIST_PARAMETERS if self.reads else known
+
+    def row_columns(self) -> list[str]:
+        """The fields of the rows, known without any row: from the serializer that the schema shows."""
+        fields = _row_fields(self)
+        by = [name for name in self.request.query_params.get("by", self.default_by).split(",") if name]
+        found: list[str] = []
+        for name, field in fields.items():
+            if field.required or name in by:
+                found.append(name)
+        labels = [name for name in by if name.startswith("label:")]
+        return found[:1] + labels + found[1:] if labels else found
 
     def ordering(self) -> tuple[str, bool]:
         """The field to order by, and whether it is descending."""
         text = self.request.query_params.get("ordering", self.default_ordering)
         field = text.removeprefix("-")
         if text and field not in self.orderings and text != self.default_ordering:
-            raise Problem(
-                400,
-                "bad_ordering",
-                f"Cannot order by '{field}'; possible: {', '.join(sorted(self.orderings))}.",
-                parameter="ordering",
-            )
+            self._refuse_unknown(field, "ordering", "bad_ordering")
+            text = self.default_ordering
+        return text.removeprefix("-"), text.startswith("-")
+
+    def _refuse_unknown(self, name: str, parameter: str, code: str) -> None:
+        columns = self.row_columns()
+        if name not in columns:
+            detail = f"There is no field '{name}' in these rows; there are {', '.join(columns)}."
+            raise Problem(400, code, detail, parameter=parameter)
+
+    def _sorted_by(self) -> tuple[str, bool] | None:
+        """The field by which the view itself has to sort the rows; None where their source does it, or nobody asks."""
+        text = self.request.query_params.get("ordering", "")
+        field = text.removeprefix("-")
+        if not text or field in self.orderings or text == self.default_ordering:
+            return None
+        self._refuse_unknown(field, "ordering", "bad_ordering")
         return field, text.startswith("-")
 
     def page(
@@ -79,8 +119,18 @@ class ListView(LedgerView):
         """One page. `fetch(offset, limit)` gives rows in a total, stable order."""
         size = self._page_size()
         offset = self._offset()
-        found = list(fetch(offset, size + 1))
-        rows = [to_row(item) for item in found[:size]]
+        excel = self.request.query_params.get("excel", "0")
+        if excel not in ("0", "1"):
+            raise Problem(400, "bad_excel", "excel must be 0 or 1.", parameter="excel")
+        sort = self._sorted_by()
+        if sort is None:
+            found = list(fetch(offset, size + 1))
+            rows = [to_row(item) for item in found[:size]]
+        else:
+            found = self._sorted([to_row(item) for item in fetch(0, MAX_SORTED + 1)], *sort)[
+                offset : offset + size + 1
+            ]
+            rows = found[:size]
         following = self._link(offset + size) if len(found) > size else None
         previous = self._link(max(offset - size, 0)) if offset else None
         response = Response({"next": following, "previous": previous, "results": self._pick(rows)})
@@ -88,6 +138,17 @@ class ListView(LedgerView):
         if links:
             response["Link"] = ", ".join(links)
         return response
+
+    def _sorted(self, rows: list[dict[str, Any]], field: str, descending: bool) -> list[dict[str, Any]]:
+        """By what is shown, so that an order tells nothing of what is not."""
+        if len(rows) > MAX_SORTED:
+            detail = f"More than {MAX_SORTED} rows cannot be ordered by '{field}': ask for fewer."
+            raise Problem(400, "too_many_to_order", detail, parameter="ordering")
+        known = [row for row in rows if row.get(field) not in (None, "")]
+        unknown = [row for row in rows if row.get(field) in (None, "")]
+        return (
+            sorted(known, key=_sort_key([row[field] for row in known], field), reverse=descending) + unknown
+        )
 
     def _page_size(self) -> int:
         text = self.request.query_params.get("page_size", str(PAGE_SIZE))
@@ -124,12 +185,37 @@ class ListView(LedgerView):
 
     def _pick(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         wanted = self.request.query_params.get("fields")
-        if not wanted or not rows:
+        if not wanted:
             return rows
         names = wanted.split(",")
         for name in names:
-            if name not in rows[0]:
-                raise Problem(
-                    400, "unknown_field", f"There is no field '{name}' in these rows.", parameter="fields"
-                )
+            self._refuse_unknown(name, "fields", "unknown_field")
         return [{name: row[name] for name in names} for row in rows]
+
+    def shown_columns(self) -> list[str]:
+        """The columns of a CSV without rows."""
+        wanted = self.request.query_params.get("fields")
+        return wanted.split(",") if wanted else self.row_columns()
+
+
+def _row_fields(view: ListView) -> dict[str, Any]:
+    schema = view.get.kwargs["schema"]()  # type: ignore[attr-defined]  # set by extend_schema
+    schema.view, schema.method = view, "GET"
+    serializer = schema.get_response_serializers()
+    return dict(getattr(serializer, "child", serializer).fields)
+
+
+def _sort_key(values: Sequence[Any], field: str) -> Callable[[dict[str, Any]], Any]:
+    """Decimal strings by their number, all else by itself, and what has no order by its text."""
+    try:
+        numbers = {value: Decimal(value) for value in values if isinstance(value, str)}
+        if all(isinstance(value, str) for value in values) and all(
+            number.is_finite() for number in numbers.values()
+        ):
+            return lambda row: numbers[row[field]]
+    except InvalidOperation:
+        pass
+    kinds = {type(value) for value in values}
+    if len(kinds) == 1 and kinds <= {int, bool, datetime, date, str}:
+        return lambda row: row[field]
+    return lambda row: str(row[field])

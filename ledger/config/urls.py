@@ -23,3 +23,7 @@ urlpatterns = [
     path("", include("billing.urls")),
     path("", include("ledger.urls")),
 ]
+
+handler400 = "ledger.config.errors.bad_request"
+handler404 = "ledger.config.errors.not_found"
+handler500 = "ledger.config.errors.server_error"

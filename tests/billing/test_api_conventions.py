@@ -1,0 +1,206 @@
+"""Every list of the API keeps the conventions of interfaces.md; the lists come from the URL configuration itself."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.urls import URLPattern, URLResolver, get_resolver
+from rest_framework.test import APIClient
+
+from billing.models import PreemptionRecord, Statement
+from ingest.models import Batch
+from ledger.api.authentication import create_api_token
+from ledger.api.views import ListView
+from ledger.models import Event
+from tests.billing.page_books import MONTH, Books, alert_of_acme, make_books
+
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+
+# What a list cannot do without.
+AT = "2026-10-20T00:00:00Z"
+NEEDED = {"window": MONTH, "as_of": "2026-10-20T00:00:00Z", "id": "acme-holds-2", "source": "", "at": AT}
+ODD = ["\x00", "9" * 40, "-1", "\ud7ff\U0001f600\u202e", "%", "'\"", "1e400", "../..", "a" * 3000]
+
+
+def api_views(
+    patterns: list[URLPattern | URLResolver] | None = None, prefix: str = ""
+) -> Iterator[tuple[str, Any]]:
+    for entry in get_resolver().url_patterns if patterns is None else patterns:
+        pattern = prefix + str(entry.pattern)
+        if isinstance(entry, URLResolver):
+            yield from api_views(entry.url_patterns, pattern)
+        elif pattern.startswith("api/v1/") and entry.name != "schema":
+            yield "/" + pattern, entry.callback.view_class
+
+
+VIEWS = list(api_views())
+LISTS = [
+    (pattern, view)
+    for pattern, view in VIEWS
+    if issubclass(view, ListView) and hasattr(view, "get") and pattern.endswith("/")
+]
+
+
+@pytest.fixture
+def books() -> Books:
+    made = make_books()
+    alert_of_acme(made.pool)
+    return made
+
+
+def api_of(role: str = "finance") -> APIClient:
+    _, secret = create_api_token("conventions", role)
+    api = APIClient(raise_request_exception=True)
+    api.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
+    return api
+
+
+def filled(pattern: str) -> str:
+    """The address of something that is there."""
+    for part, value in {
+        "<uuid:statement_id>": str(Statement.objects.get(tenant__holder__slug="acme", period=MONTH).pk),
+        "<uuid:preemption_id>": str(PreemptionRecord.objects.get().pk),
+        "<str:month>": MONTH,
+        "<int:batch_id>": str(Batch.objects.get().pk),
+    }.items():
+        pattern = pattern.replace(part, value)
+    return pattern
+
+
+def needed(view: Any) -> dict[str, str]:
+    wanted = {name: value for name, value in NEEDED.items() if name in view.parameters}
+    if view.__name__ in ("AllocationsView", "FactsView", "QuarantineView"):
+        wanted = {name: value for name, value in wanted.items() if name in ("window",)}
+    if "source" in wanted:
+        wanted["source"] = Event.objects.get(event_id="acme-holds-2").source.uri
+    if view.__name__ == "PlanView":
+        wanted |= {"tenant": "acme", "pool": "bj-h100", "reservation": "8"}
+    return wanted
+
+
+def table(answer: Any) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(answer.content.decode(), newline="")))
+
+
+def test_every_list_keeps_the_conventions(books: Books) -> None:
+    api, wrong = api_of(), []
+    for pattern, view in LISTS:
+        path, asked = filled(pattern), needed(view)
+        if view.__name__ == "PlanView":
+            asked["pool"] = books.pool.slug
+        answer = api.get(path, asked)
+        if answer.status_code != 200:
+            wrong.append((pattern, "is no list", answer.content[:200]))
+            continue
+        wrong += [(pattern, *found) for found in _faults(api, path, asked, answer)]
+    assert not wrong, "\n".join(str(one)[:1500] for one in wrong)
+    assert len(LISTS) > 40
+
+
+def _faults(api: APIClient, path: str, asked: dict[str, str], answer: Any) -> Iterator[tuple[object, ...]]:
+    document = answer.json()
+    if set(document) != {"next", "previous", "results"}:
+        yield ("document", set(document))
+    rows = document["results"]
+    file = api.get(path, {**asked, "format": "csv"})
+    columns = file.content.decode().split("\r\n")[0].split(",")
+    if not file.headers.get("Content-Type", "").startswith("text/csv") or columns == [""]:
+        yield ("CSV", file.headers.get("Content-Type"), columns)
+    if len(table(file)) != len(rows):
+        yield ("CSV rows", len(table(file)), len(rows))
+    empty = api.get(path, {**asked, "format": "csv", "cursor": "bzo5OTk5OTk"})
+    if empty.content.decode().strip().split(",") != columns or "Content-Type" not in empty.headers:
+        yield ("CSV without rows", empty.content[:200], columns)
+    first = columns[0]
+    some = api.get(path, {**asked, "fields": first}).json()
+    if "results" not in some:
+        yield ("fields", some)
+        return
+    if [list(row) for row in some["results"]] != [[first]] * len(rows):
+        yield ("fields", some)
+    for name in columns:
+        both = [
+            api.get(path, {**asked, "ordering": sign + name, "fields": name}).json() for sign in ("", "-")
+        ]
+        if any("results" not in one for one in both):
+            yield ("ordering", name, both)
+        elif sorted(map(str, both[0]["results"])) != sorted(map(str, both[1]["results"])):
+            yield ("ordering loses rows", name)
+    for parameter, value in {
+        "colour": "red",
+        "fields": "colour",
+        "ordering": "colour",
+        "cursor": "x",
+        "page_size": "0",
+        "excel": "2",
+    }.items():
+        refused = api.get(path, {**asked, parameter: value})
+        body = refused.json()
+        if (refused.status_code, body.get("parameter")) != (400, parameter):
+            yield ("refusal", parameter, refused.status_code)
+        elif body["request_id"] != refused.headers["X-Request-Id"]:
+            yield ("request id", body)
+    if api.get(path, asked, headers={"If-None-Match": answer.headers["ETag"]}).status_code != 304:
+        yield ("304",)
+    if api.head(path, asked).status_code != 200 or api.options(path).status_code != 200:
+        yield ("HEAD or OPTIONS",)
+    if len(rows) > 1:
+        yield from _page_faults(api, path, asked, rows)
+
+
+def _page_faults(api: APIClient, path: str, asked: dict[str, str], rows: list[Any]) -> Iterator[Any]:
+    one = api.get(path, {**asked, "page_size": "1"}).json()
+    two = api.get(one["next"]).json()
+    back = api.get(two["previous"]).json()
+    if one["previous"] is not None or (one["results"] + two["results"]) != rows[:2]:
+        yield ("pages", one, two)
+    if back["results"] != one["results"]:
+        yield ("previous", back)
+
+
+def test_nothing_odd_is_a_fault_of_ours(books: Books) -> None:
+    """In the query, the path and the body; the client of the tests raises what a server would answer with 500."""
+    api = api_of()
+    odd = ODD if os.environ.get("LEDGER_LONG_TESTS") else ODD[:4]
+    for pattern, view in VIEWS:
+        path = filled(pattern)
+        if "<" in path:
+            path = path.split("<")[0] + "\ud7ff%00" + path.rsplit(">")[-1]
+        for text in odd:
+            if hasattr(view, "get"):
+                for name in [*view.parameters, "cursor", "fields", "ordering", "page_size", "format"]:
+                    answer = api.get(path, {**needed(view), name: text})
+                    assert answer.status_code < 500, (path, name, text)
+        for body in (b"{", b"[]", b"null", b"\xff", b'{"a\\u0000": "\\ud800"}'):
+            for method in ("post", "patch"):
+                if hasattr(view, method):
+                    answer = getattr(api, method)(path, data=body, content_type="application/json")
+                    assert answer.status_code < 500, (path, body)
+                    if answer.status_code >= 400:
+                        assert answer.headers["Content-Type"] == "application/problem+json", (path, body)
+
+
+def test_another_method_is_a_problem_that_says_which_there_are() -> None:
+    answer = api_of().delete("/api/v1/tenants/")
+    assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
+    assert {"GET", "HEAD", "OPTIONS", "POST"} <= set(answer.headers["Allow"].split(", "))
+
+
+@pytest.mark.parametrize("path", ["/api/v1/nothing/", "/api/v1/batches/x/", "/api/v1/statements/1/"])
+def test_what_no_route_has_is_a_problem_document_too(path: str) -> None:
+    answer = api_of().get(path)
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def test_rows_are_ordered_by_what_is_shown(books: Books) -> None:
+    path = f"/api/v1/allocations/?window={MONTH}&by=tenant&ordering="
+    for ordering in ("gpu_hours", "-gpu_hours"):
+        hours = [float(row["gpu_hours"]) for row in api_of().get(path + ordering).json()["results"]]
+        assert len(hours) > 1
+        assert hours == sorted(hours, reverse=ordering.startswith("-"))
