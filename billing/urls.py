@@ -3,6 +3,7 @@
 from django.urls import URLPattern, URLResolver, path
 
 from billing.views.alerts import AlertPage, AlertsPage
+from billing.views.audit import AuditPage
 from billing.views.budgets import BudgetsPage
 from billing.views.calibration import CalibrationPage
 from billing.views.closing import ClosingPage
@@ -17,6 +18,7 @@ from billing.views.preemptions import MonthPreemptionsPage, PreemptionPage
 from billing.views.quota import QuotaPage
 from billing.views.search import SearchPage
 from billing.views.statements import StatementFile, StatementLinePage, StatementPage, StatementPdf
+from billing.views.terms import SettingsPage
 from billing.views.workloads import WorkloadPage
 
 STATEMENT = "months/<str:month>/statements/<str:tenant>/"
@@ -46,6 +48,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("demand/", DemandPage.as_view(), name="demand"),
     path("budgets/", BudgetsPage.as_view(), name="budgets"),
     path("plan/", PlanPage.as_view(), name="plan"),
+    path("audit/", AuditPage.as_view(), name="audit"),
+    path("settings/", SettingsPage.as_view(), name="settings"),
     path("calibration/", CalibrationPage.as_view(), name="calibration"),
     path("search/", SearchPage.as_view(), name="search"),
 ]

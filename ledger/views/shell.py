@@ -128,6 +128,8 @@ class Shell:
             (runs_the_ledger, _("Calibration"), reverse("billing:calibration"), "k", window),
             (runs_the_ledger, _("Ingest"), reverse("ingest:overview"), "i", ""),
             (sees, _("Alerts"), reverse("billing:alerts"), "a", ""),
+            (runs_the_ledger, _("Audit"), reverse("billing:audit"), "u", ""),
+            (runs_the_ledger, _("Settings"), reverse("billing:settings"), "s", ""),
         ]
         return [entry for is_shown, *entry in entries if is_shown]  # type: ignore[misc]
 

@@ -79,6 +79,8 @@ RULES: dict[str, Rule] = {
     "billing:demand": Rule(WITH_A_ROLE),
     "billing:budgets": Rule(WITH_A_ROLE),
     "billing:plan": Rule(WITH_A_ROLE),
+    "billing:audit": Rule(RUNNERS),
+    "billing:settings": Rule(RUNNERS),
     "billing:calibration": Rule(RUNNERS),
     "billing:search": Rule(WITH_A_ROLE),
     "ingest:overview": Rule(RUNNERS),

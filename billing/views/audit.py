@@ -1,0 +1,106 @@
+"""Who did what, and the chain of closed statements that reveals a change anywhere in history (domain.md section 10)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+
+from billing.models import Statement, StatementState
+from ledger.models import AuditEntry
+from ledger.views.page import runs_the_ledger
+from ledger.views.tables import CODE, COUNT, INSTANT, TEXT_FILTER, Column, Table, TablePage
+
+_SHOWN_HASH = 16
+
+
+class AuditPage(TablePage):
+    template = "billing/audit.html"
+    allows = staticmethod(runs_the_ledger)
+
+    def tables(self) -> list[Table]:
+        return [chain_table(), deeds_table()]
+
+    def context(self) -> dict[str, Any]:
+        return {"head": _issued().first()}
+
+
+def chain_table() -> Table:
+    """Newest first; the chain itself runs by month, then by slug."""
+    return Table(
+        "chain",
+        _issued,
+        [
+            Column("month", _("Month"), of="period_id", field="period_id", filter=TEXT_FILTER),
+            Column("tenant", _("Tenant"), of="tenant.slug", field="tenant__holder__slug", filter=TEXT_FILTER),
+            Column("number", _("Number"), CODE, field="number"),
+            Column("sha256", _("SHA-256"), CODE, html=lambda row: _short(row.sha256)),
+            Column(
+                "previous_of_tenant",
+                _("Before it, of the tenant"),
+                CODE,
+                html=lambda row: _short(row.previous_of_tenant),
+            ),
+            Column(
+                "previous_of_ledger",
+                _("Before it, of the ledger"),
+                CODE,
+                html=lambda row: _short(row.previous_of_ledger),
+            ),
+        ],
+        label=_("Chain of statements"),
+        empty=_("No month is closed yet; the first closed statement begins the chain."),
+    )
+
+
+def _issued() -> QuerySet[Statement]:
+    found = Statement.objects.filter(state=StatementState.ISSUED).select_related("tenant__holder")
+    return found.order_by("-period_id", "-tenant__holder__slug")
+
+
+def _wide(_row: Any) -> str:
+    return "wide"
+
+
+def _short(sha256: str) -> str:
+    return f"{sha256[:_SHOWN_HASH]}…" if sha256 else "—"
+
+
+def deeds_table() -> Table:
+    return Table(
+        "deeds",
+        lambda: AuditEntry.objects.order_by("-pk"),
+        [
+            Column("recorded_at", _("When"), INSTANT, field="recorded_at"),
+            Column("actor", _("Who"), field="actor", filter=TEXT_FILTER),
+            Column("action", _("Deed"), CODE, field="action", filter=TEXT_FILTER),
+            Column("object_type", _("Kind of object"), field="object_type", filter=TEXT_FILTER),
+            Column("object_id", _("Object"), CODE, field="object_id", filter=TEXT_FILTER, css=_wide),
+            Column(
+                "before",
+                _("Before"),
+                CODE,
+                of=lambda row: _json(row.before),
+                can_sort=False,
+                css=_wide,
+            ),
+            Column(
+                "after",
+                _("After"),
+                CODE,
+                of=lambda row: _json(row.after),
+                can_sort=False,
+                css=_wide,
+            ),
+            Column("reason", _("Reason"), can_sort=False, css=_wide),
+            Column("entry", _("Entry"), COUNT, of="pk", field="pk"),
+        ],
+        label=_("Who did what"),
+        empty=_("Nobody has done anything yet."),
+    )
+
+
+def _json(value: Any) -> str:
+    return "" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)

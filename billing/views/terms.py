@@ -1,0 +1,232 @@
+"""Rates, policies, contracts and masters with their validity, and what waits for a second person."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.http import Http404, QueryDict
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from billing.api.periods import soon
+from billing.models import Approval, Contract, Decision, GpuPrice, Policy, TokenPrice
+from billing.services.approvals import ApprovalError
+from billing.services.deeds import decide
+from billing.tasks import recompute_open_months
+from billing.views.closing_words import refusal
+from billing.views.forms import FormPage, Refused
+from ledger.models import Pool, Service, ServiceClass, Tenant
+from ledger.services.audit import Actor
+from ledger.views.acting import text_of
+from ledger.views.page import ledger_of, runs_the_ledger
+from ledger.views.tables import CATEGORY, CODE, COUNT, INSTANT, PRICE, TEXT_FILTER, Column, Table
+
+_STATES = {
+    "current": gettext_lazy("in force"),
+    "future": gettext_lazy("to come"),
+    "past": gettext_lazy("over"),
+}
+
+
+class SettingsPage(FormPage):
+    """Finance decides what somebody else in finance proposed; the rest of those who run the ledger look on."""
+
+    template = "billing/settings.html"
+    allows = staticmethod(runs_the_ledger)
+
+    def may_act(self) -> bool:
+        return self.access.is_finance
+
+    def tables(self) -> list[Table]:
+        return [
+            gpu_prices_table(),
+            token_prices_table(),
+            policies_table(),
+            contracts_table(),
+            tenants_table(),
+            pools_table(),
+            services_table(),
+        ]
+
+    def context(self) -> dict[str, Any]:
+        waiting = list(Approval.objects.filter(decision=Decision.PENDING).order_by("requested_at"))
+        return {
+            "may_act": self.may_act(),
+            "ledger": ledger_of(self.request),
+            "asks_me": [one for one in waiting if one.requested_by != self.access.name],
+            "asked_by_me": [one for one in waiting if one.requested_by == self.access.name],
+        }
+
+    def do(self, form: QueryDict, by: Actor, **_kwargs: Any) -> str:
+        try:
+            wanted = UUID(form.get("approval", ""))
+        except ValueError:
+            raise Http404 from None
+        is_approved = form.get("decision") == Decision.APPROVED
+        try:
+            decide(wanted, Decision.APPROVED if is_approved else Decision.REJECTED, by, text_of(form, "note"))
+        except Approval.DoesNotExist:
+            raise Http404 from None
+        except ApprovalError as error:
+            raise Refused(refusal(error.code, str(error))) from None
+        if not is_approved:
+            return _("It stays as it was.")
+        soon(recompute_open_months.delay)
+        return _("Approved; open months that it touches are computed again.")
+
+
+def _state(version: Any, later: QuerySet[Any]) -> str:
+    """Of a dated version among those of the same thing: in force now, to come, or over."""
+    now = timezone.now()
+    if version.valid_from > now:
+        return str(_STATES["future"])
+    is_over = (version.ended_at and version.ended_at <= now) or later.filter(
+        valid_from__gt=version.valid_from, valid_from__lte=now
+    ).exists()
+    return str(_STATES["past" if is_over else "current"])
+
+
+def _class_of(row: GpuPrice) -> str:
+    return str(ServiceClass(row.service_class).label) if row.service_class else ""
+
+
+def gpu_prices_table() -> Table:
+    return Table(
+        "gpu_prices",
+        lambda: list(
+            GpuPrice.objects.select_related("rate_card", "pool").order_by(
+                "-rate_card__valid_from", "pool__slug", "gpu_model", "category", "service_class"
+            )
+        ),
+        [
+            Column("card", _("Rate card"), of="rate_card.name", filter=TEXT_FILTER),
+            Column("valid_from", _("From"), INSTANT, of="rate_card.valid_from"),
+            Column(
+                "pool", _("Pool"), CODE, of=lambda row: row.pool.slug if row.pool else "", filter=TEXT_FILTER
+            ),
+            Column("gpu_model", _("GPU model"), CODE, filter=TEXT_FILTER),
+            Column("category", _("Category"), CATEGORY),
+            Column(
+                "service_class",
+                _("Class"),
+                of=_class_of,
+            ),
+            Column("price", _("Price"), PRICE, of="price_micro", unit=_("per GPU-hour")),
+        ],
+        label=_("GPU prices"),
+        empty=_("There is no price list yet; a month without prices cannot close. Apply one:"),
+    )
+
+
+def token_prices_table() -> Table:
+    return Table(
+        "token_prices",
+        lambda: list(
+            TokenPrice.objects.select_related("rate_card", "model").order_by(
+                "-rate_card__valid_from", "model__name", "kind"
+            )
+        ),
+        [
+            Column("card", _("Rate card"), of="rate_card.name", filter=TEXT_FILTER),
+            Column("valid_from", _("From"), INSTANT, of="rate_card.valid_from"),
+            Column("model", _("Model"), CODE, of="model.name", filter=TEXT_FILTER),
+            Column("kind", _("Kind of token"), CODE),
+            Column("price", _("Price"), PRICE, of="price_micro", unit=_("per million tokens")),
+        ],
+        label=_("Token prices"),
+        empty=_("No tokens have a price."),
+    )
+
+
+def policies_table() -> Table:
+    return Table(
+        "policies",
+        lambda: list(Policy.objects.order_by("-valid_from")),
+        [
+            Column("state", _("State"), of=lambda row: _state(row, Policy.objects.all())),
+            Column("valid_from", _("From"), INSTANT),
+            Column("preemption_charged_to", _("Re-queued time is charged to"), CODE),
+            Column("unreserved_idle", _("Unreserved idle time is paid by"), CODE),
+            Column("lend_credit", _("Credit for lending"), CODE),
+            Column(
+                "names_visible",
+                _("Names across tenants"),
+                of=lambda row: _("Shown") if row.names_visible else _("Aliases"),
+            ),
+            Column("by", _("Recorded by"), of="recorded_by"),
+            Column("reason", _("Reason")),
+        ],
+        label=_("Policies"),
+        empty=_("There is no policy; the defaults of the design hold."),
+    )
+
+
+def contracts_table() -> Table:
+    return Table(
+        "contracts",
+        lambda: list(
+            Contract.objects.select_related("tenant__holder").order_by("tenant__holder__slug", "-valid_from")
+        ),
+        [
+            Column("tenant", _("Tenant"), of="tenant.slug", filter=TEXT_FILTER),
+            Column(
+                "state", _("State"), of=lambda row: _state(row, Contract.objects.filter(tenant=row.tenant))
+            ),
+            Column("valid_from", _("From"), INSTANT),
+            Column("kind", _("Kind of contract"), CODE),
+            Column("token_quota", _("Token quota"), COUNT),
+            Column("committed_tokens", _("Committed tokens"), COUNT),
+            Column("on_preemption", _("On preemption"), CODE),
+            Column("by", _("Recorded by"), of="recorded_by"),
+            Column("reason", _("Reason")),
+        ],
+        label=_("Contracts"),
+        empty=_("No tenant has a contract of its own; GPU time at the rate card holds."),
+    )
+
+
+def tenants_table() -> Table:
+    return Table(
+        "tenants",
+        lambda: list(Tenant.objects.select_related("holder", "parent__holder").order_by("holder__slug")),
+        [
+            Column("tenant", _("Tenant"), CODE, of="slug", filter=TEXT_FILTER),
+            Column("name", _("Name"), filter=TEXT_FILTER),
+            Column("parent", _("Part of"), CODE, of=lambda row: row.parent.slug if row.parent else ""),
+            Column("cost_center", _("Cost centre"), CODE),
+            Column("gl_code", _("GL code"), CODE),
+        ],
+        label=_("Tenants"),
+        empty=_("No tenant yet."),
+    )
+
+
+def pools_table() -> Table:
+    return Table(
+        "pools",
+        lambda: list(Pool.objects.order_by("slug")),
+        [
+            Column("pool", _("Pool"), CODE, of="slug", filter=TEXT_FILTER),
+            Column("cluster", _("Cluster"), CODE),
+            Column("gpu_model", _("GPU model"), CODE),
+            Column("meter", _("Meter"), CODE),
+        ],
+        label=_("Pools"),
+        empty=_("No pool yet."),
+    )
+
+
+def services_table() -> Table:
+    return Table(
+        "services",
+        lambda: list(Service.objects.select_related("holder", "owner__holder").order_by("holder__slug")),
+        [
+            Column("service", _("Service"), CODE, of="holder.slug", filter=TEXT_FILTER),
+            Column("owner", _("Owner"), CODE, of=lambda row: row.owner.slug if row.owner else _("platform")),
+        ],
+        label=_("Shared services"),
+        empty=_("No shared service."),
+    )
