@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import Exists, OuterRef
 from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect
 from django.utils.functional import cached_property
 
 from billing.exports.files import MONTH_FORMATS, month_file, month_file_name
-from billing.models import Statement
+from billing.models import Statement, StatementLine
 from billing.selectors.allocations import RequeuedRow
 from billing.selectors.episodes import (
     MonthOfPreempting,
@@ -70,7 +71,12 @@ class Home(Page):
         if self.access.sees_all_tenants:
             return redirect("billing:months")
         if self.access.tenant_ids:
-            current = statements_for(self.access).first()
+            # A month that has only just begun says nothing yet: the one before it is what a tenant comes for.
+            seen = statements_for(self.access)
+            current = (
+                seen.filter(Exists(StatementLine.objects.filter(statement=OuterRef("pk")))).first()
+                or seen.first()
+            )
             if current is None or len(self.access.tenant_ids) > 1:
                 return redirect("billing:months")
             return redirect("billing:statement", month=current.period_id, tenant=current.tenant.slug)

@@ -1,4 +1,4 @@
-"""Accounts for the demo month, one per role, with a password that everybody knows."""
+"""Accounts for the demo month, one per role (two of finance), with a password that everybody knows."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ class DemoUser:
 # The viewer's tenant is the one that others preempt most, the admin's is the one that preempts.
 DEMO_USERS = (
     DemoUser("finance", Role.FINANCE),
+    # What one person in finance proposes, another one approves.
+    DemoUser("finance2", Role.FINANCE),
     DemoUser("platform", Role.PLATFORM),
     DemoUser("auditor", Role.AUDITOR),
     DemoUser("viewer", Role.TENANT_VIEWER, "research"),

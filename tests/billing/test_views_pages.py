@@ -387,7 +387,7 @@ def test_sign_in_leads_each_role_to_its_page(people: dict[str, User]) -> None:
         "finance": "/months/",
         "auditor": "/months/",
         "platform": "/cluster/",
-        "viewer-of-acme": f"/months/{NEXT_MONTH}/statements/acme/",
+        "viewer-of-acme": f"/months/{MONTH}/statements/acme/",
         "nobody": "/",
     }
     for name, path in expected.items():
@@ -396,6 +396,14 @@ def test_sign_in_leads_each_role_to_its_page(people: dict[str, User]) -> None:
         assert (response.status_code, response.request["PATH_INFO"]) == (200, path)
     assert Client().post("/login/", {"username": "finance", "password": "wrong"}).context["form"].errors
     assert finance_signs_out(people["finance"]) == 302
+
+
+def test_a_month_that_has_only_begun_is_not_what_a_tenant_comes_for(
+    books: Books, people: dict[str, User]
+) -> None:
+    StatementLine.objects.filter(statement__period=NEXT_MONTH).delete()
+    home = client_of(people["viewer-of-acme"]).get("/")
+    assert home["Location"] == f"/months/{MONTH}/statements/acme/"
 
 
 def finance_signs_out(user: User) -> int:

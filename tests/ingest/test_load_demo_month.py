@@ -68,7 +68,9 @@ def test_a_month_is_booked_once_computed_and_holds() -> None:
     ends_at = datetime(2026, 2, 28, 16, tzinfo=UTC)
     assert set(Source.objects.values_list("complete_until", flat=True)) == {ends_at}
     logins = demo_logins()
-    assert {login.username for login in logins} == {"finance", "platform", "auditor", "viewer", "tenantadmin"}
+    assert [login.username for login in logins] == [
+        *("finance", "finance2", "platform", "auditor", "tenantadmin", "viewer"),
+    ]
     assert all(login.username in said for login in logins)
     assert DEMO_PASSWORD in said
     assert set(User.objects.values_list("memberships__role", flat=True)) == set(Role) - {Role.INGEST}

@@ -147,7 +147,7 @@ class Command(LedgerCommand):
         self.say(f"\nThe ledger is ready at {address}")
         logins = demo_logins()
         if logins:
-            self.say("\nOne demo login per role:")
+            self.say("\nDemo logins:")
             for login in logins:
                 self.say(f"  {login.role:<14} {login.username:<14} password {login.password}")
         else:
