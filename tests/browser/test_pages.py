@@ -5,178 +5,57 @@ Nothing may go wrong in the console, no request may fail or leave the machine, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
-from pytest_django.live_server_helper import LiveServer
+from playwright.sync_api import expect
 
-from tests.billing.page_books import (
-    MONTH,
-    NEXT_MONTH,
-    PASSWORD,
-    Books,
-    line_position,
-    make_books,
-    make_people,
-)
+from tests.billing.page_books import MONTH, NEXT_MONTH, PASSWORD, Books
+from tests.browser.conftest import ServedBooks, SignIn
 
-# Width, language, theme: all that differ for whoever has pages of its own, the two extremes for the others.
-WINDOWS = [
-    (360, "en", "dark"),
-    (360, "zh-hans", "light"),
-    (1280, "en", "light"),
-    (1280, "zh-hans", "dark"),
+pytestmark = [pytest.mark.django_db]
+
+# Loaded narrow in Chinese and wide in English; each is then looked at in every width, and in both themes. Whoever
+# shares the pages of finance or of a tenant is sampled in one of the two.
+WIDE, NARROW = (1280, "en"), (360, "zh-hans")
+VISITS = [
+    ("finance", *WIDE),
+    ("finance", *NARROW),
+    ("viewer-of-gamma", *WIDE),
+    ("viewer-of-gamma", *NARROW),
+    ("admin-of-acme", *NARROW),
+    ("platform", *WIDE),
+    ("auditor", *NARROW),
 ]
-EXTREMES = WINDOWS[1:3]
 
 
-@pytest.fixture
-def books(live_server: LiveServer) -> Books:
-    books = make_books()
-    make_people()
-    return books
-
-
-@dataclass
-class Complaints:
-    """What a page did that it should not."""
-
-    found: list[str] = field(default_factory=list)
-
-    def listen(self, page: Page, ours: str) -> None:
-        page.on("console", lambda said: self.note(said.text) if said.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: self.note(str(error)))
-        page.on(
-            "requestfailed",
-            lambda request: None if _was_left_behind(request) else self.note(f"failed: {request.url}"),
-        )
-        page.on(
-            "response",
-            lambda answer: self.note(f"{answer.status}: {answer.url}") if answer.status >= 400 else None,
-        )
-        page.on(
-            "request",
-            lambda request: None if _is_ours(request.url, ours) else self.note(f"foreign: {request.url}"),
-        )
-
-    def note(self, text: str) -> None:
-        self.found.append(text)
-
-
-def _was_left_behind(request: Request) -> bool:
-    """The icon is fetched after the page has loaded; going on to the next page breaks that off."""
-    return request.failure == "net::ERR_ABORTED" and request.url.endswith("/mark.svg")
-
-
-def _is_ours(url: str, ours: str) -> bool:
-    return url.startswith((ours, "data:", "blob:"))
-
-
-@dataclass
-class Visitor:
-    """Somebody signed in, in a window of some width and language."""
-
-    page: Page
-    address: str
-    complaints: Complaints
-
-    def goes_to(self, path: str) -> None:
-        self.page.goto(self.address + path)  # until loaded, scripts that were deferred included
-        overflow = self.page.evaluate(
-            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        )
-        if overflow > 0:
-            self.complaints.note(f"{path} is {overflow} px too wide")
-
-
-SignIn = Callable[..., Visitor]
-
-
-@pytest.fixture
-def sign_in(browser: Browser, live_server: LiveServer) -> Iterator[SignIn]:
-    contexts: list[BrowserContext] = []
-
-    def visit(name: str, width: int = 1280, language: str = "en", scheme: str = "light") -> Visitor:
-        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        context.set_default_timeout(15_000)
-        context.add_cookies([{"name": "django_language", "value": language, "url": live_server.url}])
-        contexts.append(context)
-        page = context.new_page()
-        complaints = Complaints()
-        complaints.listen(page, live_server.url)
-        page.goto(f"{live_server.url}/login/")
-        page.locator("#id_username").fill(name)
-        page.locator("#id_password").fill(PASSWORD)
-        page.locator("button.primary").click()
-        page.wait_for_url(lambda url: "/login/" not in url)
-        return Visitor(page, live_server.url, complaints)
-
-    yield visit
-    for context in contexts:
-        context.close()
-
-
-def paths_of(name: str, books: Books) -> list[str]:
-    """What this person works with."""
-    tenant = "gamma" if name == "viewer-of-gamma" else "acme"
-    statement = books.statement(tenant)
-    category = "on_demand" if tenant == "gamma" else "reserved_used"
-    of_tenant = f"/months/{MONTH}/statements/{tenant}/"
-    paths = [
-        "/",
-        "/months/",
-        f"/months/{MONTH}/preemptions/",
-        f"/months/{MONTH}/lending/",
-        of_tenant,
-        f"{of_tenant}lines/{line_position(statement, category)}/",
-        f"/preemptions/{books.record.pk}/",
-        f"/workloads/{books.pool.slug}/{'wl-3' if tenant == 'gamma' else 'wl-4/a'}/",
-        "/search/?q=wl",
-        f"/quota/?window={MONTH}",
-        f"/demand/?window={MONTH}",
-        f"/budgets/?month={MONTH}",
-        f"/plan/?tenant={tenant}&pool={books.pool.slug}&reservation=4",
-    ]
-    if name in ("finance", "platform", "auditor"):
-        event = books.event("report-1")
-        paths += [
-            f"/months/{MONTH}/",
-            f"/months/{MONTH}/closing/",
-            f"/months/{MONTH}/platform/",
-            f"/calibration/?window={MONTH}",
-            "/cluster/",
-            f"/pools/{books.pool.slug}/?zoom=day&at=2026-10-01T00:00:00Z",
-            "/ingest/",
-            f"/ingest/batches/{books.batch.pk}/",
-            "/ingest/quarantine/",
-            "/ingest/identities/",
-            f"/ingest/sources/{event.source_id}/",
-            f"/events/{event.source_id}/{event.event_id}/",
-        ]
-    return paths
-
-
-@pytest.mark.parametrize(
-    ("name", "windows"),
-    [
-        ("finance", WINDOWS),
-        ("viewer-of-gamma", WINDOWS),
-        ("platform", EXTREMES),
-        ("auditor", EXTREMES),
-        ("admin-of-acme", EXTREMES),
-    ],
-)
-def test_every_page_of_a_role_is_clean(
-    name: str, windows: list[tuple[int, str, str]], books: Books, sign_in: SignIn
+@pytest.mark.parametrize(("name", "width", "language"), VISITS)
+def test_every_page_of_a_role_is_clean_and_accessible(
+    name: str, width: int, language: str, served: ServedBooks, sign_in: SignIn
 ) -> None:
-    paths = paths_of(name, books)
-    for width, language, theme in windows:
-        visitor = sign_in(name, width, language, theme)
-        for path in paths:
-            visitor.goes_to(path)
-        assert visitor.complaints.found == [], (width, language, theme)
+    visitor = sign_in(name, width, language)
+    for path in served.paths[name]:
+        visitor.page.emulate_media(color_scheme="light")
+        visitor.goes_to(path)
+        visitor.checks_with_axe(f"{path} light")
+        visitor.page.emulate_media(color_scheme="dark")
+        visitor.checks_with_axe(f"{path} dark", only=("color-contrast",))
+        visitor.looks_at_every_width(path)
+    assert visitor.complaints.found == []
+
+
+def test_signing_in_is_accessible_and_leads_to_where_one_was_going(books: Books, sign_in: SignIn) -> None:
+    visitor = sign_in("finance")
+    page = visitor.page
+    page.context.clear_cookies()
+    visitor.goes_to(f"/months/{MONTH}/")
+    page.wait_for_url(lambda url: "/login/?next=" in url)
+    visitor.checks_with_axe("login light")
+    page.emulate_media(color_scheme="dark")
+    visitor.checks_with_axe("login dark")
+    page.get_by_label("User name").fill("finance")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    page.wait_for_url(f"**/months/{MONTH}/")
+    assert visitor.complaints.found == []
 
 
 def test_the_chart_is_drawn_in_both_themes_from_the_local_file(books: Books, sign_in: SignIn) -> None:
@@ -256,8 +135,9 @@ def test_the_keyboard_reaches_months_sections_and_search(books: Books, sign_in: 
 
 
 def test_the_first_tab_leads_past_the_navigation(books: Books, sign_in: SignIn) -> None:
-    page = sign_in("finance").page
-    page.goto(page.url)
+    visitor = sign_in("finance")
+    page = visitor.page
+    visitor.goes_to("/months/")
     page.keyboard.press("Tab")
     expect(page.locator("a.skip")).to_be_focused()
     page.keyboard.press("Enter")
@@ -265,7 +145,9 @@ def test_the_first_tab_leads_past_the_navigation(books: Books, sign_in: SignIn) 
 
 
 def test_on_a_narrow_screen_the_sections_are_a_menu(books: Books, sign_in: SignIn) -> None:
-    page = sign_in("finance", width=360).page
+    visitor = sign_in("finance", width=360)
+    page = visitor.page
+    visitor.goes_to("/months/")
     sections = page.get_by_role("navigation", name="Sections")
     expect(sections).to_be_hidden()
     button = page.get_by_role("button", name="Menu")
@@ -277,7 +159,9 @@ def test_on_a_narrow_screen_the_sections_are_a_menu(books: Books, sign_in: SignI
 
 
 def test_language_zone_and_theme_are_one_click(books: Books, sign_in: SignIn) -> None:
-    page = sign_in("viewer-of-acme").page
+    visitor = sign_in("viewer-of-delta")  # whose choice of language is kept, and who is in no other test
+    page = visitor.page
+    visitor.goes_to("/")
     page.get_by_role("button", name="中文").click()
     expect(page.get_by_role("heading", name="明细")).to_be_visible()
     page.get_by_role("button", name="深色").click()
