@@ -145,4 +145,4 @@ def test_accounts_of_others_keep_the_demo_password_out() -> None:
     theirs.refresh_from_db()
     assert theirs.check_password("of their own")
     assert not theirs.memberships.exists()
-    assert User.objects.count() == 5
+    assert User.objects.count() == 6

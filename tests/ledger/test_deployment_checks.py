@@ -19,10 +19,12 @@ PRODUCTION = {
 
 
 def manage(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    # The browser tests of this process set it for themselves.
+    inherited = {name: value for name, value in os.environ.items() if name != "DJANGO_ALLOW_ASYNC_UNSAFE"}
     return subprocess.run(
         [sys.executable, "manage.py", *arguments],
         cwd=settings.BASE_DIR,
-        env={**os.environ, **PRODUCTION, **environment},
+        env={**inherited, **PRODUCTION, **environment},
         capture_output=True,
         text=True,
         check=False,
