@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.utils import timezone
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -24,6 +23,7 @@ from ledger.models import Booking, Event, Pool, Tenant, Transfer
 from ledger.services.masters import map_identity
 from tests.billing.closed_months import NOVEMBER_5, OCTOBER, closable_ledger, close, findings, hold
 from tests.billing.level_facts import hour, identity, occupancy
+from tests.billing.tampering import unguarded
 from tests.ingest.feeding import all_facts, deliver, request, small_world
 from tests.ingest.feeding import occupancy as occupancy_event
 from tests.ingest.test_corrections import correction
@@ -48,11 +48,9 @@ def known() -> datetime:
 
 
 def late(batch: int) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        booking = Booking.objects.create(batch=batch, sequence=batch, booked_at=timezone.now())
+    booking = Booking.objects.create(batch=batch, sequence=batch, booked_at=timezone.now())
+    with unguarded("ledger_event"):
         Event.objects.filter(line__gt=_lines["last"], booking__batch=1).update(booking=booking)
-        cursor.execute("SET LOCAL session_replication_role = DEFAULT")
 
 
 def books() -> list[Any]:

@@ -22,6 +22,7 @@ from ledger.models import Booking, Event, Level, Period, Pool, Tenant
 from tests.billing.closed_months import ANNA, NOVEMBER_5, OCTOBER, booked, closable_ledger, close, hold
 from tests.billing.level_facts import hour
 from tests.billing.page_books import client_of
+from tests.billing.tampering import unguarded
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -52,11 +53,8 @@ def late_fact(pool: Pool) -> None:
     late = Booking.objects.get(batch=2)
     late.booked_at = NOVEMBER_5
     late.save()
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-    Event.objects.exclude(pk__in=before).update(booking=late)
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = DEFAULT")
+    with unguarded("ledger_event"):
+        Event.objects.exclude(pk__in=before).update(booking=late)
 
 
 def test_what_changed_since_it_was_issued(pool: Pool) -> None:
@@ -95,9 +93,8 @@ def test_a_tenant_sees_its_own_events_and_how_many_are_of_others(pool: Pool) -> 
     close()
     late_fact(pool)
     hold(pool, "wl-8", "acme", 1, 3, 1_000)
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-    Event.objects.filter(levels__subject="wl-8").update(booking=Booking.objects.get(batch=2))
+    with unguarded("ledger_event"):
+        Event.objects.filter(levels__subject="wl-8").update(booking=Booking.objects.get(batch=2))
     adjust_closed_months(NOVEMBER_5)
     statement = Statement.objects.get(number="2026-10-beta")
     changes = get(api("tenant_viewer", "beta"), f"statements/{statement.pk}/changes/")
@@ -170,8 +167,7 @@ def test_every_proof_has_both_sides(pool: Pool) -> None:
 
 def test_a_proof_that_fails_says_so(pool: Pool) -> None:
     close()
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
+    with unguarded("billing_statementline"), connection.cursor() as cursor:
         cursor.execute(
             "UPDATE billing_statementline SET amount_micro = amount_micro + 1 WHERE category = 'on_demand'"
         )
