@@ -35,7 +35,8 @@ from ledger.checks import CHECKS as RECORD_CHECKS
 from ledger.checks import Check, Finding
 from ledger.core.periods import Month, Span, to_ms
 from ledger.core.transfers import postings
-from ledger.models import DirtySpan, Ledger, Period, PeriodState
+from ledger.models import DirtySpan, Period, PeriodState
+from ledger.selectors.settings import ledger_settings
 
 
 def _periods(month: str | None) -> list[Period]:
@@ -91,7 +92,7 @@ def pairs_equal_lending(month: str | None) -> Iterator[Finding]:
 
 def posted_is_target(month: str | None) -> Iterator[Finding]:
     """11.3: for every open month, at its horizon, what stands posted is what facts, rates and policies say."""
-    ledger, books = Ledger.objects.get(id=1), accounts()
+    ledger, books = ledger_settings(), accounts()
     for period in _periods(month):
         if period.state == PeriodState.CLOSED or period.horizon_at is None:
             continue

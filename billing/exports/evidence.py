@@ -23,7 +23,8 @@ from billing.selectors.checklist import month_checklist
 from billing.selectors.usage_rows import COLUMNS as USAGE
 from billing.sql_exports import LEVELS_IN_A_SLOT
 from ledger.inbox import RawBatch, raw_batches
-from ledger.models import AuditEntry, Ledger, Period
+from ledger.models import AuditEntry, Period
+from ledger.selectors.settings import ledger_settings
 
 SAMPLE_LINES = 20
 CHECKER = Path(__file__).with_name("check_evidence.py")
@@ -87,7 +88,7 @@ def _sealed(statement: Statement) -> dict[str, str]:
 
 
 def _month(period: Period, seed: int) -> dict[str, Any]:
-    ledger = Ledger.objects.get(id=1)
+    ledger = ledger_settings()
     return {
         "month": period.month,
         "starts_at": period.starts_at,

@@ -12,7 +12,8 @@ from billing.core.journal import COLUMNS, MEMO, beancount_lines, csv_row
 from billing.selectors.accounts import accounts
 from billing.selectors.journal import entries, shown_only_in
 from ledger.core.csv_stream import csv_pieces
-from ledger.models import Ledger, Period
+from ledger.models import Period
+from ledger.selectors.settings import ledger_settings
 
 FORMATS = ("csv", "beancount")
 
@@ -28,19 +29,19 @@ def journal(period: Period, form: str, *, excel: bool = False) -> Iterator[bytes
 
 def _days(period: Period) -> tuple[date, date]:
     """The first and last local day of the month; transfers are of its last."""
-    zone = ZoneInfo(Ledger.objects.get(id=1).billing_time_zone)
+    zone = ZoneInfo(ledger_settings().billing_time_zone)
     last = period.ends_at.astimezone(zone) - timedelta(milliseconds=1)
     return period.starts_at.astimezone(zone).date(), last.date()
 
 
 def _csv_rows(period: Period) -> Iterator[tuple[str, ...]]:
-    currency, (_, last) = Ledger.objects.get(id=1).currency, _days(period)
+    currency, (_, last) = ledger_settings().currency, _days(period)
     for entry in entries(period):
         yield csv_row(entry, last, currency)
 
 
 def _beancount(period: Period) -> Iterator[str]:
-    currency, (first, last) = Ledger.objects.get(id=1).currency, _days(period)
+    currency, (first, last) = ledger_settings().currency, _days(period)
     known = sorted(accounts().ids)
     if shown_only_in(period):
         known += [f"{MEMO}{name}" for name in known]

@@ -9,11 +9,12 @@ from django.utils import timezone
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.units import MS_PER_HOUR
 from ledger.models import Ledger, Period
+from ledger.selectors.settings import ledger_settings
 
 
 def ledger_and_now() -> tuple[Ledger, int]:
     """The ledger's settings (defaults where nothing was configured yet), and now in UTC ms."""
-    return Ledger.objects.filter(id=1).first() or Ledger(), to_ms(timezone.now())
+    return ledger_settings(), to_ms(timezone.now())
 
 
 def horizon_of(window: Span, now_ms: int) -> datetime:

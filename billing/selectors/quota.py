@@ -27,7 +27,8 @@ from billing.services.allocation_facts import void_events
 from billing.sql_quota import QUOTA_STEPS, QUOTAS_AT, REMAINING
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.units import MILLI_PER_GPU, MS_PER_MINUTE, parse_scaled
-from ledger.models import Ledger, Service
+from ledger.models import Service
+from ledger.selectors.settings import ledger_settings
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def layers_used(rows: Iterable[QuotaRow], thresholds: Thresholds) -> list[Layers
 
 def drift_thresholds() -> Thresholds:
     """From the ledger's option `quota_drift` = {full = "0.95", loose = "0.7"}."""
-    options = Ledger.objects.filter(id=1).values_list("options", flat=True).first() or {}
+    options = ledger_settings().options
     said = options.get("quota_drift") or {}
     default = Thresholds()
     return Thresholds(

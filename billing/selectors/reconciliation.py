@@ -23,8 +23,9 @@ from billing.selectors.residuals import residuals
 from billing.sql_reconciliation import BILLED_TOKENS, COUNTED_TOKENS, HELD, PREEMPTIONS_OF, SOLD
 from ledger.core.periods import Span, to_ms
 from ledger.core.units import gpu_hours_text
-from ledger.models import Ledger, LevelKind, Period, Pool, Source, SourceTotal
+from ledger.models import LevelKind, Period, Pool, Source, SourceTotal
 from ledger.selectors.corrections import VoidFacts, void_facts
+from ledger.selectors.settings import ledger_settings
 
 GATEWAYS = frozenset(
     {
@@ -90,7 +91,7 @@ def _sentence(line: Line) -> str:
 
 def sold_of_month(period: Period) -> list[Sold]:
     """Per pool: what was sold against capacity and guardrail (setting `oversell_guardrail_ppm`). One query."""
-    options = Ledger.objects.filter(id=1).values_list("options", flat=True).first() or {}
+    options = ledger_settings().options
     guardrail = int(options.get("oversell_guardrail_ppm", 1_000_000))
     parameters = {"from": period.starts_at, "to": period.ends_at, "void": void_facts().events}
     return [

@@ -44,7 +44,8 @@ from ledger.core.levels import Kind, Levels, resolve_holders
 from ledger.core.periods import Month, Span, slot_edges, to_datetime, to_ms, utc_days
 from ledger.core.units import MS_PER_DAY, MS_PER_HOUR
 from ledger.locks import Lock, acquire
-from ledger.models import Ledger, Period, PeriodState, Pool, ServiceClass
+from ledger.models import Period, PeriodState, Pool, ServiceClass
+from ledger.selectors.settings import ledger_settings
 
 Int64s = NDArray[np.int64]
 
@@ -125,7 +126,7 @@ def compute_allocation(
 
 
 def _period(month: Month) -> tuple[Period, Span]:
-    zone = Ledger.objects.get(id=1).billing_time_zone
+    zone = ledger_settings().billing_time_zone
     span = month.span(zone)
     period, _ = Period.objects.get_or_create(
         month=str(month),

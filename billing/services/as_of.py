@@ -17,8 +17,9 @@ from django.db.models import Max
 from billing import sql_as_of
 from billing.services.months import compute_month
 from ledger.core.periods import Month, to_datetime
-from ledger.models import Booking, Ledger, Period
+from ledger.models import Booking, Period
 from ledger.selectors.corrections import void_facts
+from ledger.selectors.settings import ledger_settings
 
 
 @contextmanager
@@ -28,7 +29,7 @@ def month_as_of(month: Month, instant: datetime, cut: int | None = None) -> Iter
     cut: the last booking that was known, where the instant itself does not tell (that of a close). The rows live in
     tables of this session alone. Costs what computing the whole month costs, and waits for whoever computes now.
     """
-    span = month.span(Ledger.objects.get(id=1).billing_time_zone)
+    span = month.span(ledger_settings().billing_time_zone)
     if cut is None:
         cut = Booking.objects.filter(booked_at__lte=instant).aggregate(last=Max("sequence"))["last"] or 0
     values = {

@@ -25,7 +25,8 @@ from billing.services.preemptions import rebuild_preemptions
 from billing.services.rating import rate_month
 from ledger.core.periods import Month, Span, to_ms
 from ledger.locks import Lock, try_acquire
-from ledger.models import Ledger, Period
+from ledger.models import Period
+from ledger.selectors.settings import ledger_settings
 
 
 class ComparisonError(ValueError):
@@ -111,7 +112,7 @@ def _amounts(period: Period, policy: Policy | None) -> dict[str, tuple[int, int]
 
 
 def _lines_under(period: Period, policy: Policy | None) -> list[Line]:
-    ledger, books = Ledger.objects.get(id=1), accounts()
+    ledger, books = ledger_settings(), accounts()
     span = Span(to_ms(period.starts_at), to_ms(period.horizon_at or period.starts_at))
     terms = month_terms(Month.parse(period.month), ledger.billing_time_zone)
     if policy is not None:

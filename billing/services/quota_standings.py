@@ -20,13 +20,13 @@ from billing.sql_quota import (
     REFRESH_STANDINGS,
 )
 from ledger.core.periods import Month, to_datetime, to_ms
-from ledger.models import Ledger
+from ledger.selectors.settings import ledger_settings
 
 
 @transaction.atomic
 def refresh_quota_standings(now: datetime) -> None:
     """Make every standing what the newest facts and the running month's contracts and usage say."""
-    ledger = Ledger.objects.filter(id=1).first() or Ledger()
+    ledger = ledger_settings()
     month = Month.containing(to_ms(now), ledger.billing_time_zone)
     span = month.span(ledger.billing_time_zone)
     quotas = {

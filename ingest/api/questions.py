@@ -19,7 +19,8 @@ from ledger.access import Access
 from ledger.api.problems import Problem
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.windows import BadWindow, parse_window
-from ledger.models import Ledger, Pool, Source, Tenant
+from ledger.models import Pool, Source, Tenant
+from ledger.selectors.settings import ledger_settings
 
 MAX_ID = 2**63 - 1
 
@@ -82,7 +83,7 @@ def _span(request: Request) -> Span | None:
     text = text_parameter(request, "window")
     if text is None:
         return None
-    ledger = Ledger.objects.filter(id=1).first() or Ledger()
+    ledger = ledger_settings()
     try:
         return parse_window(text, ledger.billing_time_zone, to_ms(timezone.now()))
     except (BadWindow, OverflowError) as error:

@@ -38,7 +38,8 @@ from ingest.sql import requests as request_sql
 from ledger.core.corrections import CorrectionFact, void_keys
 from ledger.core.periods import to_ms
 from ledger.locks import NAMESPACE, Lock, acquire
-from ledger.models import Booking, Ledger, Source
+from ledger.models import Booking, Source
+from ledger.selectors.settings import ledger_settings
 
 BLOCK_EVENTS = 4_000
 BODY_PIECE_BYTES = 4 * 1024 * 1024
@@ -353,6 +354,6 @@ def _refuse_foreign_sources(block: Block, allowed: frozenset[str]) -> None:
 
 def _requests_kept_from() -> date | None:
     """The first UTC day whose requests were not pruned."""
-    options = Ledger.objects.filter(id=1).values_list("options", flat=True).first() or {}
+    options = ledger_settings().options
     text = options.get("requests_kept_from")
     return date.fromisoformat(text) if text else None

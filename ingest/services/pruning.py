@@ -25,6 +25,7 @@ from ingest.sql import pruning as statements
 from ingest.sql import requests as request_sql
 from ledger.locks import Lock, acquire
 from ledger.models import Ledger, Period, PeriodState, PrunedDay, PrunedRows
+from ledger.selectors.settings import ledger_settings
 
 MANIFEST = "manifest.json"
 RETENTION_DAYS = 400
@@ -80,7 +81,7 @@ def _days() -> list[date]:
 
 
 def _options() -> dict[str, Any]:
-    return Ledger.objects.filter(id=1).values_list("options", flat=True).first() or {}
+    return ledger_settings().options
 
 
 def _reason_to_keep(

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError
 
 from ledger.embedded import EmbeddedServiceError
+from ledger.management import tables
 from ledger.management.progress import Progress
 
 T = TypeVar("T")
@@ -33,6 +34,7 @@ class LedgerCommand(BaseCommand):
     `CommandFailed` with 1, both after one line and without a traceback."""
 
     example = ""
+    needs_tables = True
     requires_system_checks: list[str] = []
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
@@ -45,6 +47,8 @@ class LedgerCommand(BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> Any:
         try:
+            if self.needs_tables and getattr(self, "_called_from_command_line", False):
+                self._see_to_the_tables()
             return super().execute(*args, **options)
         except KeyboardInterrupt:
             self._leave(options, "interrupted", EXIT_INTERRUPTED)
@@ -58,6 +62,15 @@ class LedgerCommand(BaseCommand):
             self._leave(options, f"the database does not answer: {_first_line(error)}", EXIT_FAILURE)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
             self._leave(options, f"{error.filename}: {error.strerror}", EXIT_BAD_INPUT)
+
+    def _see_to_the_tables(self) -> None:
+        """A new machine needs no step before its first command; a database that others tend is left to them."""
+        if tables.are_up_to_date():
+            return
+        if not tables.is_ours():
+            raise CommandFailed("the database's tables are not up to date; run manage.py migrate first")
+        self.stderr.write("Bringing the tables up to date")
+        tables.bring_up_to_date()
 
     def progress(
         self, items: Iterable[T], label: str, total: int | None = None, unit: str = ""

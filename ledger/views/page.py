@@ -14,6 +14,7 @@ from django.views import View
 
 from ledger.access import Access, access_of_user
 from ledger.models import Ledger
+from ledger.selectors.settings import ledger_settings
 
 ZONE_COOKIE = "ledger_zone"
 THEME_COOKIE = "ledger_theme"
@@ -66,7 +67,7 @@ def ledger_of(request: HttpRequest) -> Ledger:
     """The ledger's settings, read once per request."""
     found: Ledger | None = getattr(request, "_ledger", None)
     if found is None:
-        found = Ledger.objects.filter(id=1).first() or Ledger()
+        found = ledger_settings()
         request._ledger = found  # type: ignore[attr-defined]
     return found
 

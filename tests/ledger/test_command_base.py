@@ -14,6 +14,7 @@ from ledger.management.progress import Progress
 class Sample(LedgerCommand):
     help = "Do something."
     example = "manage.py sample 3"
+    needs_tables = False
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.errors = io.StringIO()

@@ -23,6 +23,7 @@ from ledger.demo_logins import demo_logins, make_demo_logins
 from ledger.embedded import postgres_in, valkey_in
 from ledger.management.base import BadInput, CommandFailed, LedgerCommand
 from ledger.management.supervisor import Child, ChildFailed, Supervisor
+from ledger.management.tables import bring_up_to_date
 from ledger.models import Event, Tenant
 
 READY_SECONDS = 60.0
@@ -31,6 +32,7 @@ CELERY = [sys.executable, "-m", "celery", "-A", "ledger.config.celery:app"]
 
 
 class Command(LedgerCommand):
+    needs_tables = False  # it says itself when it makes them
     help = (
         "Start everything: the embedded PostgreSQL and Valkey (unless DATABASE_URL and BROKER_URL name others), "
         "migrations, a demo month if the database is empty, a worker with beat and the web server. "
@@ -70,7 +72,7 @@ class Command(LedgerCommand):
     def run_all(self, supervisor: Supervisor, options: dict[str, Any]) -> None:
         self.start_servers()
         self.say("Bringing the tables up to date")
-        call_command("migrate", interactive=False, verbosity=0)
+        bring_up_to_date()
         if not options["no_demo"]:
             self.load_demo()
         # From here on a signal is only noted: an exception between fork and bookkeeping would lose a child.

@@ -13,6 +13,7 @@ from ledger.management.catalogue import compiled, read_catalogue, texts_in, upda
 
 
 class Command(LedgerCommand):
+    needs_tables = False
     help = (
         "Find every text of the pages, bring the .po files up to date and compile them to .mo; needs no gettext "
         "tools. With --check change nothing, and fail if a text is not translated or a compiled file is old."
