@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet
@@ -106,11 +107,12 @@ def _may_change_pools(access: Access) -> bool:
     return access.is_finance or access.is_platform
 
 
-class RowsView(ListView):
+class RowsView(ListView, ABC):
     """A list of rows of one model, ordered by `default_ordering`, which must be unique."""
 
+    @abstractmethod
     def rows(self) -> QuerySet[Any]:
-        raise NotImplementedError("each list names its rows")
+        """What the asker may see."""
 
     def respond(self, to_row: Any) -> Response:
         queryset = self.rows()

@@ -68,6 +68,9 @@ def _alert_columns() -> list[Column]:
 class _ActingPage(ActingPage):
     refused = (AlertError,)
 
+    def may_act(self) -> bool:
+        return True  # each alert, rule and subscription asks for its own right
+
     def words_for(self, error: Exception) -> str:
         return str(ALERT_PROBLEMS.get(getattr(error, "code", ""), error))
 
@@ -135,7 +138,6 @@ class AlertsPage(_ActingPage):
         if not may_change_rules(self.access):
             tenants = tenants.filter(pk__in=self.access.admin_of)
         return {
-            "problem": self.problem,
             "may_change_rules": may_change_rules(self.access),
             "may_subscribe": self.may_subscribe,
             "rules": list(rules_for(self.access)) if may_change_rules(self.access) else [],
@@ -247,7 +249,6 @@ class AlertPage(_ActingPage):
             "figures": figures_of(alert),
             "place": self._place(alert),
             "may_act": may_act_on(alert, self.access) and alert.state != AlertState.RESOLVED,
-            "problem": self.problem,
         }
 
     def _place(self, alert: Alert) -> str:

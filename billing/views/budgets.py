@@ -17,14 +17,13 @@ from billing.planning_charts import forecast_chart
 from billing.selectors.forecast import BudgetStanding, TenantForecast, budget_standings, forecasts
 from billing.selectors.periods import ledger_and_now
 from billing.services.budgets import BudgetError, remove_budget, set_budget
-from billing.views.forms import FormPage, Refused
 from ledger.core.periods import Month, to_datetime
 from ledger.core.units import fixed_decimal, gpu_hours_text, micro_text, parse_scaled, round_half_even
 from ledger.models import Tenant
 from ledger.querysets import visible_to
 from ledger.services.audit import Actor
 from ledger.templatetags.figures import gpu_hours_cell, instant, money_cell, month_name
-from ledger.views.acting import text_of
+from ledger.views.acting import ActingPage, Refused, text_of
 from ledger.views.tables import (
     COUNT,
     GPU_HOURS,
@@ -41,7 +40,7 @@ US_PER_MICRO_HOUR = 3_600
 FORECAST_MONTHS = 2
 
 
-class BudgetsPage(FormPage):
+class BudgetsPage(ActingPage):
     """`?month=2026-10`, the running month by default. Finance sets any budget, a tenant's admin its own."""
 
     template = "billing/budgets.html"

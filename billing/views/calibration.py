@@ -28,13 +28,12 @@ from billing.services.deeds import decide
 from billing.services.recalibration import accept_refit
 from billing.tasks import recompute_open_months
 from billing.views.closing_words import refusal
-from billing.views.forms import FormPage, Refused
 from billing.views.heat import choose
 from billing.views.windows import WindowPage
 from ledger.core.periods import Month, to_datetime
 from ledger.core.units import fixed_decimal, round_half_even
 from ledger.services.audit import Actor
-from ledger.views.acting import text_of
+from ledger.views.acting import ActingPage, Refused, text_of
 from ledger.views.page import runs_the_ledger
 from ledger.views.tables import (
     CHANGE,
@@ -54,7 +53,7 @@ CODE_IN_ONE = Kind(css="code nowrap")
 COSTS = ("input", "cached_input", "output")
 
 
-class CalibrationPage(WindowPage, FormPage):
+class CalibrationPage(WindowPage, ActingPage):
     """Finance accepts a re-fit, with a reason; another person in finance decides. The rest look on."""
 
     template = "billing/calibration.html"

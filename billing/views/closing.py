@@ -26,6 +26,7 @@ from billing.views.months import period_or_404
 from ledger.core.periods import Month
 from ledger.models import Period
 from ledger.services.audit import Actor
+from ledger.views.acting import text_of
 from ledger.views.page import Page, runs_the_ledger
 
 PROGRESS = "close-progress"
@@ -87,10 +88,6 @@ class ClosingPage(Page):
             messages.error(request, refusal(error.code, str(error)))
         return HttpResponseRedirect(reverse("billing:month", args=[period.month]) + "#closing")
 
-    @property
-    def actor(self) -> Actor:
-        return Actor(self.access.name, str(self.request.META.get("ledger.request_id", "")))
-
     def _steps(self) -> dict[str, Callable[[Period, Actor], str]]:
         return {
             "review": self._review,
@@ -114,7 +111,7 @@ class ClosingPage(Page):
         return _("The close has begun; you can leave this page.")
 
     def _override(self, period: Period, by: Actor) -> str:
-        approval = request_override(period, self.request.POST.get("reason", ""), by)
+        approval = request_override(period, text_of(self.request.POST, "reason"), by)
         if approval is None:
             return self._close(period, by)
         return _("The override is asked for. A second person in finance sees it here and decides.")
@@ -124,7 +121,7 @@ class ClosingPage(Page):
         approval = self._asked_for(period)
         is_approved = self.request.POST.get("decision") == Decision.APPROVED
         decision = Decision.APPROVED if is_approved else Decision.REJECTED
-        decide(approval.pk, decision, by, self.request.POST.get("note", "")[:2000])
+        decide(approval.pk, decision, by, text_of(self.request.POST, "note"))
         soon(recompute_open_months.delay)
         if is_approved:
             return _("The override is approved: what it names does not block any more. Close the month next.")

@@ -110,6 +110,9 @@ class _DisputablePage(ActingPage):
 
     refused = (DisputeError, ApprovalError)
 
+    def may_act(self) -> bool:
+        return True  # who sees a statement may say something about it; each step asks for its own right
+
     def words_for(self, error: Exception) -> str:
         return str(DISPUTE_PROBLEMS.get(getattr(error, "code", ""), error))
 
@@ -204,7 +207,6 @@ class StatementPage(_DisputablePage):
             "records": preemptions_named(lines, self.access),
             "meanings": [(name, CATEGORY_MEANINGS[name], days.gpu_us[name]) for name in HOLDER_CATEGORIES],
             "formats": list(FORMATS),
-            "problem": self.problem,
             **self._preemptions(statement),
         }
 
@@ -338,7 +340,6 @@ class StatementLinePage(_DisputablePage):
             "open_dispute": next((one for one in disputes if one.state in ("open", "answered")), None),
             "may_dispute": statement.tenant_id in self.access.tenant_ids
             and all(one.state in ("adjusted", "rejected") for one in disputes),
-            "problem": self.problem,
             "typed": self.request.POST,
         }
 

@@ -17,10 +17,9 @@ from billing.services.approvals import ApprovalError
 from billing.services.deeds import decide
 from billing.tasks import recompute_open_months
 from billing.views.closing_words import refusal
-from billing.views.forms import FormPage, Refused
 from ledger.models import Pool, Service, ServiceClass, Tenant
 from ledger.services.audit import Actor
-from ledger.views.acting import text_of
+from ledger.views.acting import ActingPage, Refused, text_of
 from ledger.views.page import ledger_of, runs_the_ledger
 from ledger.views.tables import CATEGORY, CODE, COUNT, INSTANT, PRICE, TEXT_FILTER, Column, Table
 
@@ -31,7 +30,7 @@ _STATES = {
 }
 
 
-class SettingsPage(FormPage):
+class SettingsPage(ActingPage):
     """Finance decides what somebody else in finance proposed; the rest of those who run the ledger look on."""
 
     template = "billing/settings.html"

@@ -11,9 +11,10 @@ from django.utils.translation import ngettext
 from ingest.selectors.identities import mappings, unmapped_identities
 from ingest.services.identities import IdentityProblem, Mapped, attribute_identity
 from ingest.tables import mappings_table, unmapped_table
-from ingest.views.tending import Refused, TendingPage, instant_of, text_of
+from ingest.views.tending import TendingPage, instant_of
 from ledger.models import Tenant
 from ledger.services.audit import Actor
+from ledger.views.acting import Refused, text_of
 from ledger.views.tables import Table
 from ledger.wording import IDENTITY_PROBLEMS
 
@@ -42,8 +43,8 @@ class IdentitiesPage(TendingPage):
             "value": self.request.POST.get("value") or self.request.GET.get("value", ""),
         }
 
-    def way_back(self, request: Any) -> str:
-        return str(request.path)
+    def way_back(self) -> str:
+        return str(self.request.path)
 
     def do(self, form: QueryDict, by: Actor, **kwargs: Any) -> str:
         try:

@@ -13,8 +13,9 @@ from ingest.selectors.quarantine import quarantine
 from ingest.services.retrying import QuarantineProblem, dismiss_quarantine, send_again
 from ingest.tables import quarantine_lines_table, quarantine_table
 from ingest.tasks import request_booking
-from ingest.views.tending import Refused, TendingPage, text_of
+from ingest.views.tending import TendingPage
 from ledger.services.audit import Actor
+from ledger.views.acting import Refused, text_of
 from ledger.views.tables import Table
 from ledger.wording import QUARANTINE_PROBLEMS
 

@@ -13,9 +13,10 @@ from django.utils.translation import ngettext
 from ingest.selectors.sources import SourceRow, gaps_of, known_sources, source_rows
 from ingest.services.silence import end_holders
 from ingest.tables import gaps_table
-from ingest.views.tending import Refused, TendingPage, instant_of, needed_instant, text_of
+from ingest.views.tending import TendingPage, instant_of, needed_instant
 from ledger.services.audit import Actor
 from ledger.services.sources import SourceProblem, sign_off_source, waive_silence
+from ledger.views.acting import Refused, text_of
 from ledger.views.tables import Table
 from ledger.wording import SOURCE_PROBLEMS
 

@@ -1,63 +1,25 @@
-"""Pages on which somebody may do something: the form's deed, what came of it, and who may."""
+"""Pages on which sources, identities and quarantine are tended, and how their forms give an instant."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
-from django.contrib import messages
-from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect, QueryDict
+from django.http import QueryDict
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
-from ledger.services.audit import Actor
+from ledger.views.acting import ActingPage, Refused
 from ledger.views.page import runs_the_ledger
-from ledger.views.tables import TablePage
 
 
-class Refused(Exception):
-    """What was asked for in a form cannot be done; the message is shown above it."""
-
-
-class TendingPage(TablePage):
-    """A page of tables with forms. Platform and finance may post; an auditor sees the page without the forms.
-
-    A deed ends in a redirect with a sentence of what was done; one that is refused shows the page again, with what
-    was typed.
-    """
+class TendingPage(ActingPage):
+    """Platform and finance may post; an auditor sees the page without the forms."""
 
     allows = staticmethod(runs_the_ledger)
-    http_method_names = ["get", "head", "options", "post"]
-    problem = ""
 
-    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
-        if not self.access.may_tend_sources:
-            raise PermissionDenied
-        try:
-            messages.success(request, self.do(request.POST, self.actor(request), **kwargs))
-        except Refused as refused:
-            self.problem = str(refused)
-            response = self.get(request, **kwargs)
-            # htmx puts no answer in place that says of itself that it is an error.
-            response.status_code = 200 if request.headers.get("HX-Request") == "true" else 422
-            return response
-        return HttpResponseRedirect(self.way_back(request), status=303)
-
-    def do(self, form: QueryDict, by: Actor, **kwargs: Any) -> str:
-        """Do what the form asks for and say what was done. Raises `Refused`."""
-        raise NotImplementedError
-
-    def way_back(self, request: HttpRequest) -> str:
-        return request.get_full_path()
-
-    def actor(self, request: HttpRequest) -> Actor:
-        return Actor(self.access.name, str(request.META.get("ledger.request_id", "")))
-
-    def answer(self, request: HttpRequest, context: dict[str, Any]) -> Any:
-        typed = request.POST if self.problem else QueryDict()
-        return super().answer(request, {**context, "problem": self.problem, "typed": typed})
+    def may_act(self) -> bool:
+        return self.access.may_tend_sources
 
 
 def instant_of(form: QueryDict, name: str) -> datetime | None:
@@ -86,7 +48,3 @@ def needed_instant(form: QueryDict, name: str) -> datetime:
     if found is None:
         raise Refused(_("Give a date and time."))
     return found
-
-
-def text_of(form: QueryDict, name: str) -> str:
-    return form.get(name, "").replace("\x00", "").strip()

@@ -40,7 +40,7 @@ def forget_failures(name: str, address: str) -> None:
 
 
 def _folded(name: str) -> str:
-    return name.strip().casefold()[:150]
+    return name.replace("\x00", "").strip().casefold()[:150]
 
 
 def _lockout() -> Lockout:

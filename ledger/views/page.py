@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
@@ -15,6 +16,7 @@ from django.views import View
 from ledger.access import Access, access_of_user
 from ledger.models import Ledger
 from ledger.selectors.settings import ledger_settings
+from ledger.services.audit import Actor
 
 ZONE_COOKIE = "ledger_zone"
 THEME_COOKIE = "ledger_theme"
@@ -33,7 +35,7 @@ def runs_the_ledger(access: Access) -> bool:
     return access.sees_all_tenants
 
 
-class Page(View):
+class Page(View, ABC):
     """One page. `allows` says for whom it exists; for everybody else it is the 404 of a page that does not."""
 
     template: ClassVar[str]
@@ -54,7 +56,13 @@ class Page(View):
         return self.answer(request, self.context(**kwargs))
 
     def context(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        raise NotImplementedError
+        """What the template shows, for the arguments of the address."""
+        return {}
+
+    @property
+    def actor(self) -> Actor:
+        """Who acts, for the audit trail."""
+        return Actor(self.access.name, str(self.request.META.get("ledger.request_id", "")))
 
     def answer(self, request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
         response = render(request, self.template, {**context, "access": self.access})

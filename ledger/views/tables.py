@@ -42,6 +42,7 @@ are enough rows to need it.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -477,8 +478,9 @@ class TablePage(Page):
 
     tables_template: ClassVar[str] = "_table.html"
 
+    @abstractmethod
     def tables(self, *args: Any, **kwargs: Any) -> Sequence[Table]:
-        raise NotImplementedError
+        """The page's tables, for the arguments of the address."""
 
     def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         if "csv" in request.GET:

@@ -1,0 +1,96 @@
+"""Every form of every page, filled with what no column can hold: refused or cleaned, never a broken page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from tests.billing.page_books import client_of, make_books, make_people
+from tests.billing.test_views_access import RULES
+
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+
+ODD = ["a\x00b", "\x00", "9" * 400, "-1", "\ud83d", "﷽" * 3000]
+
+
+@dataclass
+class Form:
+    """A form's hidden values, what can be typed or chosen, and the buttons that send it."""
+
+    action: str
+    hidden: dict[str, str] = field(default_factory=dict)
+    typed: set[str] = field(default_factory=set)
+    buttons: list[dict[str, str]] = field(default_factory=list)
+
+
+class Forms(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Form] = []
+        self.inside = False
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attributes}
+        if tag == "form":
+            self.inside = values.get("method", "").lower() == "post"
+            if self.inside:
+                self.found.append(Form(values.get("action", "")))
+        elif self.inside and values.get("name"):
+            form = self.found[-1]
+            if tag == "button":
+                form.buttons.append({values["name"]: values.get("value", "")})
+            elif values.get("type") == "hidden":
+                form.hidden[values["name"]] = values.get("value", "")
+            elif tag in ("input", "select", "textarea"):
+                form.typed.add(values["name"])
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "form":
+            self.inside = False
+
+
+def forms_of(client: Client, path: str) -> list[Form]:
+    parser = Forms()
+    answer = client.get(path)
+    parser.feed(
+        (b"".join(answer.streaming_content) if answer.streaming else answer.content).decode(errors="replace")
+    )
+    return [form for form in parser.found if "logout" not in form.action]
+
+
+@pytest.mark.parametrize(
+    "odd", ODD, ids=["nul inside", "nul", "digits", "negative", "lone surrogate", "long"]
+)
+def test_no_form_breaks(odd: str) -> None:
+    books, people = make_books(), make_people()
+    client = client_of(people["finance"])
+    client.raise_request_exception = False
+    tried, broken = 0, []
+    for name, rule in RULES.items():
+        path = reverse(name, kwargs=rule.arguments(books))
+        for form in forms_of(client, path) if "finance" in rule.seen_by else ():
+            for button in form.buttons or [{}]:
+                data: dict[str, Any] = {**form.hidden, **dict.fromkeys(form.typed, odd), **button}
+                status = client.post(form.action or path, _sendable(data)).status_code
+                tried += 1
+                if status >= 500:
+                    broken.append((name, button, sorted(form.typed), status))
+    assert broken == []
+    assert tried > 20
+
+
+def test_the_sign_in_form_neither() -> None:
+    client = Client(raise_request_exception=False)
+    for odd in ODD:
+        answer = client.post("/login/", _sendable({"username": odd, "password": odd}))
+        assert answer.status_code < 500, odd[:10]
+
+
+def _sendable(data: dict[str, Any]) -> dict[str, Any]:
+    """A lone surrogate goes over the wire as bytes that are no UTF-8."""
+    return {name: value.encode("utf-8", "surrogatepass").decode("latin-1") for name, value in data.items()}
