@@ -1,21 +1,15 @@
 """Allocations below the slot's holder: by workload, user and label, and shared services by model and key."""
 
+from billing.sql_reports import CAPACITY, PRICES_AND_POOLS
+
 # As ALLOCATIONS of sql_reports, with finer rows. Own occupied time comes from the rows by workload (per UTC day) where
 # a dimension of workloads is asked for; whatever no workload holds (idle, lent, services' time) keeps its slot's row
 # with empty names. A tenant's time of a shared service is divided over the models and keys of its requests of that
 # hour, by measured GPU time, else tokens, else their number: cumulative floors, so that parts add up to the slot's row.
 # Leans on workload_day_of_holder or the primary key, allocation_when, and usage_hour_key.
-DETAILS = """
-WITH price AS (
-    SELECT * FROM unnest(
-        %(price_pool)s::bigint[], %(price_category)s::text[], %(price_class)s::smallint[],
-        %(price_from)s::timestamptz[], %(price_to)s::timestamptz[], %(price_micro)s::bigint[]
-    ) AS p(pool_id, category, service_class, valid_from, valid_to, price_micro)
-), scope AS (
-    SELECT * FROM ledger_pool pool
-    WHERE (%(pool)s::text[] IS NULL OR pool.slug = ANY(%(pool)s))
-      AND (%(cluster)s::text[] IS NULL OR pool.cluster = ANY(%(cluster)s))
-      AND (%(gpu_model)s::text[] IS NULL OR pool.gpu_model = ANY(%(gpu_model)s))
+DETAILS = (
+    PRICES_AND_POOLS
+    + """
 ), usage AS (
     SELECT hour.pool_id, hour.service_id, hour.hour, model.name AS model,
            CASE identity.kind WHEN 'api_key_hash' THEN identity.value ELSE '' END AS api_key,
@@ -137,18 +131,9 @@ WITH price AS (
            CASE WHEN 'label' = ANY(%(by)s) THEN label END AS by_label,
            gpu_us, price_micro, is_unpriced
     FROM wanted
-), capacity AS (
-    SELECT CASE %(step)s WHEN 'all' THEN %(from)s
-                         WHEN 'hour' THEN s.starts_at
-                         ELSE greatest(date_trunc(%(step)s, s.starts_at, %(zone)s), %(from)s) END AS bucket,
-           CASE WHEN 'pool' = ANY(%(by)s) THEN pool.slug END AS by_pool,
-           CASE WHEN 'cluster' = ANY(%(by)s) THEN pool.cluster END AS by_cluster,
-           CASE WHEN 'gpu_model' = ANY(%(by)s) THEN pool.gpu_model END AS by_gpu_model,
-           sum(s.capacity_gpu_us)::numeric AS capacity_gpu_us
-    FROM billing_poolslot s JOIN scope pool ON pool.id = s.pool_id
-    WHERE s.starts_at >= %(from)s AND s.starts_at < %(to)s
-    GROUP BY 1, 2, 3, 4
-)
+"""
+    + CAPACITY
+    + """
 SELECT n.bucket, n.by_pool, n.by_cluster, n.by_gpu_model, n.by_tenant, n.by_service, n.by_category, n.by_service_class,
        n.by_model, n.by_workload, n.by_user, n.by_api_key, n.by_label,
        sum(n.gpu_us)::numeric, max(c.capacity_gpu_us), sum(n.gpu_us * n.price_micro), bool_or(n.is_unpriced)
@@ -161,3 +146,4 @@ ORDER BY 1, 2 NULLS FIRST, 3 NULLS FIRST, 4 NULLS FIRST, 5 NULLS FIRST, 6 NULLS 
          9 NULLS FIRST, 10 NULLS FIRST, 11 NULLS FIRST, 12 NULLS FIRST, 13 NULLS FIRST
 LIMIT %(limit)s OFFSET %(offset)s
 """
+)

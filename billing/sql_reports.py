@@ -1,12 +1,7 @@
 """Set-based reads behind the API and the pages. One function's worth of SQL each, static, with bound parameters."""
 
-# Allocations of [%(from)s, %(to)s), by any of the dimensions in %(by)s and in steps. Leans on allocation_when, or on
-# the primary key where pools are named; touches one row per slot, holder and payer of the window.
-#
-# A dimension that is not asked for is NULL in every row, so one statement serves every combination. `amount` is
-# sum(gpu_us x price) in micro units x gpu_us per hour, divided and rounded once, outside. %(price_*)s are parallel
-# arrays: which price held for (pool, category, class) from when to when.
-ALLOCATIONS = """
+# What every statement about allocations begins with: the prices as rows, and the pools that are asked for.
+PRICES_AND_POOLS = """
 WITH price AS (
     SELECT * FROM unnest(
         %(price_pool)s::bigint[], %(price_category)s::text[], %(price_class)s::smallint[],
@@ -16,7 +11,33 @@ WITH price AS (
     SELECT * FROM ledger_pool pool
     WHERE (%(pool)s::text[] IS NULL OR pool.slug = ANY(%(pool)s))
       AND (%(cluster)s::text[] IS NULL OR pool.cluster = ANY(%(cluster)s))
-      AND (%(gpu_model)s::text[] IS NULL OR pool.gpu_model = ANY(%(gpu_model)s))
+      AND (%(gpu_model)s::text[] IS NULL OR pool.gpu_model = ANY(%(gpu_model)s))"""
+
+# And their capacity by the same buckets and dimensions of pools.
+CAPACITY = """
+), capacity AS (
+    SELECT CASE %(step)s WHEN 'all' THEN %(from)s
+                         WHEN 'hour' THEN s.starts_at
+                         ELSE greatest(date_trunc(%(step)s, s.starts_at, %(zone)s), %(from)s) END AS bucket,
+           CASE WHEN 'pool' = ANY(%(by)s) THEN pool.slug END AS by_pool,
+           CASE WHEN 'cluster' = ANY(%(by)s) THEN pool.cluster END AS by_cluster,
+           CASE WHEN 'gpu_model' = ANY(%(by)s) THEN pool.gpu_model END AS by_gpu_model,
+           sum(s.capacity_gpu_us)::numeric AS capacity_gpu_us
+    FROM billing_poolslot s JOIN scope pool ON pool.id = s.pool_id
+    WHERE s.starts_at >= %(from)s AND s.starts_at < %(to)s
+    GROUP BY 1, 2, 3, 4
+)
+"""
+
+# Allocations of [%(from)s, %(to)s), by any of the dimensions in %(by)s and in steps. Leans on allocation_when, or on
+# the primary key where pools are named; touches one row per slot, holder and payer of the window.
+#
+# A dimension that is not asked for is NULL in every row, so one statement serves every combination. `amount` is
+# sum(gpu_us x price) in micro units x gpu_us per hour, divided and rounded once, outside. %(price_*)s are parallel
+# arrays: which price held for (pool, category, class) from when to when.
+ALLOCATIONS = (
+    PRICES_AND_POOLS
+    + """
 ), part AS (
     SELECT pool.id AS pool_id, pool.slug AS pool, pool.cluster, pool.gpu_model, a.starts_at,
            coalesce(tenant_holder.slug, CASE account.kind WHEN 5 THEN 'unattributed' ELSE 'platform' END) AS tenant,
@@ -60,18 +81,9 @@ WITH price AS (
       AND (%(service)s::text[] IS NULL OR part.service = ANY(%(service)s))
       AND (%(category)s::text[] IS NULL OR part.category = ANY(%(category)s))
       AND (%(service_class)s::smallint[] IS NULL OR part.service_class = ANY(%(service_class)s))
-), capacity AS (
-    SELECT CASE %(step)s WHEN 'all' THEN %(from)s
-                         WHEN 'hour' THEN s.starts_at
-                         ELSE greatest(date_trunc(%(step)s, s.starts_at, %(zone)s), %(from)s) END AS bucket,
-           CASE WHEN 'pool' = ANY(%(by)s) THEN pool.slug END AS by_pool,
-           CASE WHEN 'cluster' = ANY(%(by)s) THEN pool.cluster END AS by_cluster,
-           CASE WHEN 'gpu_model' = ANY(%(by)s) THEN pool.gpu_model END AS by_gpu_model,
-           sum(s.capacity_gpu_us)::numeric AS capacity_gpu_us
-    FROM billing_poolslot s JOIN scope pool ON pool.id = s.pool_id
-    WHERE s.starts_at >= %(from)s AND s.starts_at < %(to)s
-    GROUP BY 1, 2, 3, 4
-)
+"""
+    + CAPACITY
+    + """
 SELECT b.bucket, b.by_pool, b.by_cluster, b.by_gpu_model, b.by_tenant, b.by_service, b.by_category,
        b.by_service_class, sum(b.gpu_us)::numeric AS gpu_us, max(c.capacity_gpu_us) AS capacity_gpu_us,
        sum(b.gpu_us::numeric * b.price_micro) AS amount_product,
@@ -84,6 +96,7 @@ GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
 ORDER BY 1, 2 NULLS FIRST, 3 NULLS FIRST, 4 NULLS FIRST, 5 NULLS FIRST, 6 NULLS FIRST, 7 NULLS FIRST, 8 NULLS FIRST
 LIMIT %(limit)s OFFSET %(offset)s
 """
+)
 
 # Re-queued GPU time per tenant (or payer account) of preemptions decided in a window: lost belongs to the month of
 # the decision, recompute to the month of the resume, waiting to the time waited (domain.md section 6).

@@ -1,12 +1,11 @@
-"""Accounts of the demo month, one per role: made once, printed by `quickstart`."""
+"""The demo month's accounts as long as they have the password that everybody knows, for `quickstart` to print."""
 
 import functools
 from dataclasses import dataclass
 
-from django.contrib.auth.hashers import check_password, make_password
-from django.db import transaction
+from django.contrib.auth.hashers import check_password
 
-from ledger.models import Membership, Role, Tenant, User
+from ledger.models import Membership, Role, User
 
 DEMO_PASSWORD = "demo-ledger"
 
@@ -16,26 +15,6 @@ class DemoLogin:
     role: str
     username: str
     password: str
-
-
-# User name by role; the tenant roles belong to one tenant of the demo.
-USERNAMES = {
-    Role.FINANCE: "finance",
-    Role.PLATFORM: "platform",
-    Role.AUDITOR: "auditor",
-    Role.TENANT_ADMIN: "tenant-admin",
-    Role.TENANT_VIEWER: "tenant",
-}
-
-
-@transaction.atomic
-def make_demo_logins(tenant: Tenant) -> None:
-    """Create the accounts that are missing, the tenant roles for `tenant`; safe to repeat."""
-    hashed = make_password(DEMO_PASSWORD)  # once for all: hashing is slow by design
-    for role, username in USERNAMES.items():
-        user, _ = User.objects.get_or_create(username=username, defaults={"password": hashed})
-        is_tenant_role = role in {Role.TENANT_ADMIN, Role.TENANT_VIEWER}
-        Membership.objects.get_or_create(user=user, role=role, tenant=tenant if is_tenant_role else None)
 
 
 def demo_logins() -> list[DemoLogin]:

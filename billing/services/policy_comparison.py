@@ -18,7 +18,7 @@ from billing.core.rating_lines import Line
 from billing.models import Policy
 from billing.selectors.accounts import accounts
 from billing.selectors.terms import MonthTerms, month_terms, rating_policy
-from billing.services.configuration import policy_values
+from billing.services.configuration_terms import policy_values
 from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_shares import share_preemptions
 from billing.services.preemptions import rebuild_preemptions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -96,7 +97,7 @@ def test_a_proposal_whose_day_has_come_is_proposed_again(pool: Pool, monkeypatch
     class Clock:
         @staticmethod
         def now() -> Any:
-            return configuration.datetime.fromisoformat("2100-01-02T00:00:00+00:00")
+            return datetime.fromisoformat("2100-01-02T00:00:00+00:00")
 
     monkeypatch.setattr(configuration, "timezone", Clock)
     assert decide("bo", proposal["approval"], 409)["code"] == "outdated"

@@ -19,7 +19,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 
-from ledger.demo_logins import demo_logins, make_demo_logins
+from ledger.demo_logins import demo_logins
 from ledger.embedded import postgres_in, valkey_in
 from ledger.management.base import BadInput, CommandFailed, LedgerCommand
 from ledger.management.supervisor import Child, ChildFailed, Supervisor
@@ -114,9 +114,6 @@ class Command(LedgerCommand):
         self.say("Loading a demo month through the ordinary ingest path")
         unfinished.touch()
         call_command("load_demo_month", stdout=self.stdout, stderr=self.stderr)
-        tenant = Tenant.objects.order_by("pk").first()
-        if tenant is not None and not demo_logins():
-            make_demo_logins(tenant)
         unfinished.unlink()
 
     def start_processes(self, supervisor: Supervisor, host: str, first_port: int) -> str:

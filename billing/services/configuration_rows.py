@@ -1,0 +1,110 @@
+"""What applying the declarative file does to each row: add, change or refuse, and say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import models
+
+from billing.core.configuration import ConfigurationError
+from ledger.models import (
+    Holder,
+    HolderKind,
+    ModelName,
+    Pool,
+    Tenant,
+)
+from ledger.services import masters
+
+
+@dataclass
+class Application:
+    """One application of a file: what it changes, in words, and what must be computed again."""
+
+    by: str
+    retroactive: bool
+    now: datetime
+    reason: str = ""
+    keeps_started: bool = False
+    diff: list[str] = field(default_factory=list)
+
+    def say(self, sign: str, what: str) -> None:
+        self.diff.append(f"{sign} {what}")
+
+
+def add_version(
+    application: Application,
+    model: Any,
+    of: dict[str, Any],
+    valid_from: datetime,
+    values: dict[str, Any],
+    what: str,
+    path: str,
+    reason: str = "",
+) -> None:
+    """Add a dated version, or leave it where it is already so."""
+    versions = model.objects.filter(**of)
+    existing = versions.filter(valid_from=valid_from).first()
+    if existing is not None and all(getattr(existing, name) == value for name, value in values.items()):
+        return
+    refuse_the_past(application, versions, valid_from, existing is not None, path)
+    if existing is None:
+        told = {"recorded_by": application.by, "reason": reason or application.reason}
+        model.objects.create(**of, valid_from=valid_from, **told, **values)
+        application.say("+", f"{what} from {valid_from.isoformat()}")
+    else:
+        update_row(application, f"{what} from {valid_from.isoformat()}", existing, **values)
+    masters.mark_pools_dirty(None, valid_from)
+
+
+def refuse_the_past(
+    application: Application, versions: models.QuerySet, valid_from: datetime, edits: bool, path: str
+) -> None:
+    """Refuse to change what already counted: terms of the past change only with a person's word for it."""
+    if application.keeps_started and edits and valid_from <= application.now:
+        raise ConfigurationError(
+            f"{path}.valid_from", "has started and cannot be edited; add another version"
+        )
+    if application.retroactive or valid_from > application.now:
+        return
+    # A first file may bring several versions of the past; only what stood before it is protected.
+    if not versions.filter(recorded_at__lt=application.now).exists():
+        return
+    problem = "has started and cannot be edited" if edits else "begins in the past of existing versions"
+    raise ConfigurationError(f"{path}.valid_from", f"{problem}; give a later valid_from, or --retroactive")
+
+
+def update_row(application: Application, what: str, row: models.Model, **values: Any) -> None:
+    changed = [name for name, value in values.items() if getattr(row, name) != value]
+    for name in changed:
+        application.say("~", f"{what} {name}: {getattr(row, name)!s} -> {values[name]!s}")
+        setattr(row, name, values[name])
+    if changed:
+        row.save(update_fields=changed)
+
+
+def holder_of_kind(slug: str, kind: HolderKind, path: str) -> Holder:
+    holder, _ = Holder.objects.get_or_create(slug=slug, defaults={"kind": kind})
+    if holder.kind != kind:
+        raise ConfigurationError(path, f"{slug!r} is already a {holder.get_kind_display()}")
+    return holder
+
+
+def tenant_named(slug: str, path: str) -> Tenant:
+    try:
+        return Tenant.objects.select_related("holder").get(holder__slug=slug)
+    except Tenant.DoesNotExist:
+        raise ConfigurationError(path, f"unknown tenant {slug!r}") from None
+
+
+def pool_named(slug: str, path: str) -> Pool:
+    try:
+        return Pool.objects.get(slug=slug)
+    except Pool.DoesNotExist:
+        raise ConfigurationError(path, f"unknown pool {slug!r}") from None
+
+
+def model_named(name: str) -> ModelName:
+    return ModelName.objects.get_or_create(name=name)[0]
