@@ -146,6 +146,14 @@ FROM (SELECT *, counts_at >= %(from)s AND counts_at < %(to)s AS counts FROM touc
 GROUP BY service_id, identity_id, model_id
 """
 
+# UTC days that the statement above reads for all slots inside an hour. Reads every slot once.
+DAYS_OF_CUT_SLOTS = """
+SELECT DISTINCT day::date
+FROM billing_poolslot s, generate_series(
+    (s.starts_at AT TIME ZONE 'UTC')::date, (s.ends_at AT TIME ZONE 'UTC')::date + 1, interval '1 day') day
+WHERE s.starts_at <> date_trunc('hour', s.starts_at, 'UTC') OR s.ends_at - s.starts_at <> interval '1 hour'
+"""
+
 # Whose identities are, in all time: reserved kinds stand for themselves, the rest is mapped (primary keys).
 IDENTITIES = """
 SELECT identity.id, holder.id, NULL, NULL

@@ -410,6 +410,12 @@ EXCEPTIONS: dict[str, tuple[str | Promise, str | Promise]] = {
         _("Capacity unknown"),
         _("Send a capacity fact for the pool; nothing before it can be split."),
     ),
+    "usage_pruned": (
+        _("A service's hour divided by time, its requests being gone"),
+        _(
+            "Terms or a mapping begin inside an hour whose requests were pruned; begin at a full hour, or accept it."
+        ),
+    ),
     "measured_exceeds_occupancy": (
         _("Requests measured more GPU time than the service held"),
         _("Check the gateway's GPU seconds; they are scaled down until then."),

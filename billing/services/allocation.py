@@ -33,7 +33,7 @@ from billing.services.allocation_rows import (
     write_lending,
     write_pool_slots,
 )
-from billing.services.allocation_usage import Terms, read_usage, usage_by_slot
+from billing.services.allocation_usage import Terms, pruned_slots, read_usage, usage_by_slot
 from billing.services.allocation_workloads import (
     by_workload,
     open_stage,
@@ -59,12 +59,13 @@ FINDINGS = (
     "level_conflict",
     "measured_exceeds_occupancy",
     "usage_without_key",
+    "usage_pruned",
     "calibration_missing",
     "oversold",
     "excess",
     "unattributed",
 )
-_BLOCKING = {"capacity_unknown", "level_conflict", "unattributed"}
+_BLOCKING = {"capacity_unknown", "level_conflict", "unattributed", "usage_pruned"}
 
 
 class MonthClosed(ValueError):
@@ -237,6 +238,7 @@ def _compute_pool(pool: Pool, span: Span, context: _Context, computed: Computed)
     groups = split_within_holders(split, levels, _PREEMPTIBLE)
     slots = usage_by_slot(usage, terms, timeline, context.index)
     rows, noticed = allocation_rows(split, groups, slots, terms, context.index, context.accounts)
+    noticed += _estimated(usage, edges, context.index)
 
     _delete(pool, span)
     computed.slots += write_pool_slots(pool.pk, split)
@@ -247,6 +249,27 @@ def _compute_pool(pool: Pool, span: Span, context: _Context, computed: Computed)
     computed.findings += _write_findings(
         pool, span, context, split, noticed, facts.conflicting_events, missed_ms
     )
+
+
+def _estimated(usage: dict[str, Int64s], edges: Int64s, index: HolderIndex) -> list[ServiceFinding]:
+    """What was divided by time, because the requests that would tell are gone."""
+    sums: dict[tuple[int, int], int] = {}
+    pruned = pruned_slots(edges)
+    for start_ms, service, gpu_us in zip(
+        *(usage[name].tolist() for name in ("time_ms", "service", "gpu_us")), strict=True
+    ):
+        if start_ms in pruned:
+            sums[start_ms, service] = sums.get((start_ms, service), 0) + gpu_us
+    return [
+        ServiceFinding(
+            "usage_pruned",
+            int(np.searchsorted(edges, start_ms)),
+            int(index.index_of(np.array([service]))[0]),
+            gpu_us,
+            "gpu_us",
+        )
+        for (start_ms, service), gpu_us in sorted(sums.items())
+    ]
 
 
 def _delete(pool: Pool, span: Span) -> None:

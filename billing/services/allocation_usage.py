@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ from billing.models import Calibration, ServicePolicy
 from billing.services.allocation_facts import HolderIndex, holder_at
 from ledger.core.levels import HolderTimeline
 from ledger.core.periods import to_datetime, to_ms
-from ledger.core.units import MS_PER_HOUR
-from ledger.models import HolderKind, Pool
+from ledger.core.units import MS_PER_DAY, MS_PER_HOUR
+from ledger.models import HolderKind, Pool, PrunedDay
 from ledger.selectors.corrections import void_facts
 
 Int64s = NDArray[np.int64]
@@ -77,7 +77,7 @@ class SlotUsage:
 
 def read_usage(pool: Pool, edges: Int64s) -> dict[str, Int64s]:
     """Usage rows with the start of the slot they count in as `time_ms`: whole hours from the roll-up, slots inside
-    an hour from the requests themselves."""
+    an hour from the requests themselves; where those were pruned, the hour in proportion to time (`pruned_slots`)."""
     params = {"pool": pool.pk, "from": to_datetime(int(edges[0])), "to": to_datetime(int(edges[-1]))}
     hours = read_rows(sql.USAGE_HOURS, sql.USAGE_COLUMNS, params)
     starts, ends = edges[:-1], edges[1:]
@@ -85,10 +85,59 @@ def read_usage(pool: Pool, edges: Int64s) -> dict[str, Int64s]:
     # The running hour is whole up to the horizon only where the horizon is an hour, which it always is.
     parts = [{name: values[np.isin(hours["time_ms"], starts[~partial])] for name, values in hours.items()}]
     void = void_facts().parameters() if partial.any() else {}
+    pruned = pruned_slots(edges)
     for start_ms, end_ms in zip(starts[partial].tolist(), ends[partial].tolist(), strict=True):
+        if start_ms in pruned:
+            parts.append(_by_time(hours, start_ms, end_ms))
+            continue
         slot = {"pool": pool.pk, "from": to_datetime(start_ms), "to": to_datetime(end_ms), **void}
         parts.append(read_rows(sql.USAGE_OF_SLOT, sql.USAGE_COLUMNS, slot))
     return {name: np.concatenate([part[name] for part in parts]) for name in sql.USAGE_COLUMNS}
+
+
+def pruned_slots(edges: Int64s) -> set[int]:
+    """Starts of the slots inside an hour whose requests were pruned, so that only their hour's sums are left.
+
+    Days of slots that were known when requests were pruned are kept; this is for terms and mappings that cut an hour
+    of the past later on.
+    """
+    starts, ends = edges[:-1], edges[1:]
+    partial = (starts % MS_PER_HOUR != 0) | (ends - starts != MS_PER_HOUR)
+    if not partial.any():
+        return set()
+    gone = {
+        to_ms(datetime(day.year, day.month, day.day, tzinfo=UTC))
+        for day in PrunedDay.objects.values_list("day", flat=True)
+    }
+    return {
+        start_ms
+        for start_ms, end_ms in zip(starts[partial].tolist(), ends[partial].tolist(), strict=True)
+        if any(
+            day_ms in gone
+            for day_ms in range(start_ms - start_ms % MS_PER_DAY, end_ms + MS_PER_DAY, MS_PER_DAY)
+        )
+    }
+
+
+def _by_time(hours: dict[str, Int64s], start_ms: int, end_ms: int) -> dict[str, Int64s]:
+    """A slot's part of its hour's sums, by cumulative floors: the parts of an hour add up to it."""
+    hour_ms = start_ms - start_ms % MS_PER_HOUR
+    of_hour = hours["time_ms"] == hour_ms
+    part = {name: values[of_hour].copy() for name, values in hours.items()}
+    for name in _SUMS:
+        # Python's integers: sums times milliseconds may pass 64 bits.
+        part[name] = np.array(
+            [
+                value * (end_ms - hour_ms) // MS_PER_HOUR - value * (start_ms - hour_ms) // MS_PER_HOUR
+                for value in part[name].tolist()
+            ],
+            np.int64,
+        )
+    part["time_ms"][:] = start_ms
+    return part
+
+
+_SUMS = tuple(name for name in sql.USAGE_COLUMNS if name not in ("time_ms", "service", "who", "model"))
 
 
 def usage_by_slot(

@@ -55,10 +55,11 @@ class ArchiveBroken(RuntimeError):
 
 
 def prunable_days(now: datetime) -> tuple[list[date], Kept | None]:
-    """Days from the oldest on, without a gap, that may go, and what keeps the next one.
+    """Days from the oldest on that may go, and what keeps the first that has to wait.
 
     A day may go when its retention is over, every month it touches is closed, each of them for longer than the
-    dispute window, and none of them has an open dispute.
+    dispute window, and none of them has an open dispute. Days with a slot cut inside an hour are left out for good:
+    late facts would have to divide that hour by its requests again.
     """
     options = _options()
     retention = int(options.get("request_retention_days", RETENTION_DAYS))
@@ -66,7 +67,10 @@ def prunable_days(now: datetime) -> tuple[list[date], Kept | None]:
     disputed: set[str] = import_string(settings.MONTHS_IN_DISPUTE)()
     periods = list(Period.objects.order_by("starts_at"))
     found: list[date] = []
+    needed: set[date] = import_string(settings.DAYS_OF_CUT_SLOTS)()
     for day in _days():
+        if day in needed:
+            continue
         why = _reason_to_keep(day, now, retention, window, periods, disputed)
         if why:
             return found, Kept(day, why)

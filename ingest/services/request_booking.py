@@ -178,7 +178,10 @@ class RequestBooking:
         """Make the partitions these rows need; {place: (reason, detail)} of rows whose day has none."""
         new = sorted(set(np.unique(requests.days).tolist()) - self._days)
         first_kept = (self._kept_from - _EPOCH).days if self._kept_from else 0
-        wanted = [day for day in new if day >= first_kept][: MAX_DAYS - len(self._days)]
+        old = [_EPOCH + timedelta(days=day) for day in new if day < first_kept]
+        # Of the days before, some were left: whoever has a partition takes requests.
+        gone = {(day - _EPOCH).days for day in self._missing_partitions(old)} if old else set()
+        wanted = [day for day in new if day not in gone][: MAX_DAYS - len(self._days)]
         if wanted:
             self._ensure_partitions([_EPOCH + timedelta(days=day) for day in wanted])
             self._days.update(wanted)
@@ -186,7 +189,7 @@ class RequestBooking:
             return {}
         return {
             place: ("too_old", "the requests of its day were pruned")
-            if day < first_kept
+            if day in gone
             else ("too_many_days", f"one batch may bring requests of at most {MAX_DAYS} days")
             for place, day in enumerate(requests.days.tolist())
             if day not in self._days

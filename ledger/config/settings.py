@@ -199,6 +199,8 @@ INBOX_EVIDENCE = "ingest.selectors.month_evidence.month_evidence"
 RAW_BATCHES = "ingest.selectors.raw_batches.raw_batches"
 # Pruning asks billing which months have an open dispute, without knowing what a dispute is.
 MONTHS_IN_DISPUTE = "billing.selectors.disputes.months_in_dispute"
+# And which days a computation may still have to read request by request.
+DAYS_OF_CUT_SLOTS = "billing.selectors.cut_days.days_of_cut_slots"
 
 # --- Alerts -----------------------------------------------------------------------------------------
 
