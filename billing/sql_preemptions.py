@@ -118,8 +118,9 @@ WHERE level.pool_id = %(pool)s AND level.kind = 1 AND level.starts_at >= %(from)
 ORDER BY level.starts_at
 """
 
-# The GPU time each account had of a service in the slot of an instant: how a preemption without voided requests is
-# shared out. Leans on the primary key of the slots.
+# The GPU time each account had of a service in the slot just before an instant, as everything about a preemption is
+# looked at just before its decision: how one without voided requests is shared out. Leans on the primary key of the
+# slots.
 SLOT_SHARES = """
 WITH asked AS (
     SELECT * FROM unnest(%(pools)s::bigint[], %(holders)s::bigint[], %(instants)s::timestamptz[])
@@ -130,7 +131,7 @@ SELECT asked.pool_id, asked.holder_id, asked.instant, a.account_id,
 FROM asked
 JOIN LATERAL (
     SELECT starts_at FROM billing_poolslot slot
-    WHERE slot.pool_id = asked.pool_id AND slot.starts_at <= asked.instant ORDER BY starts_at DESC LIMIT 1
+    WHERE slot.pool_id = asked.pool_id AND slot.starts_at < asked.instant ORDER BY starts_at DESC LIMIT 1
 ) slot ON true
 JOIN billing_allocation a
     ON a.pool_id = asked.pool_id AND a.starts_at = slot.starts_at AND a.holder_id = asked.holder_id

@@ -184,8 +184,9 @@ def test_a_request_inside_an_engine_moves_its_recompute_only() -> None:
     assert "preemption_lost" not in {category for _, category in billed()}
 
 
-def test_a_shared_service_that_is_hit_is_paid_for_tenant_by_tenant() -> None:
-    """chat holds 4 on demand, serving acme and beta 3 : 1 of each hour; at 3:30 it
+@pytest.mark.parametrize("decided_hour", [3.5, 4], ids=["inside a slot", "where a slot begins"])
+def test_a_shared_service_that_is_hit_is_paid_for_tenant_by_tenant(decided_hour: float) -> None:
+    """chat holds 4 on demand, serving acme and beta 3 : 1 of each hour; at 3:30, or at 4:00 sharp, it
     loses all 4 and 8 GPU-hours."""
     world(8, "acme", "beta", "gamma")
     terms(service=[{"slug": "chat", "pool": "h100"}])
@@ -196,7 +197,7 @@ def test_a_shared_service_that_is_hit_is_paid_for_tenant_by_tenant() -> None:
         holds("chat", 0, 4, workload="chat-0", service="chat"),
         *(served("chat", "acme", hour, gpu_seconds=300) for hour in range(4)),
         *(served("chat", "beta", hour, gpu_seconds=100) for hour in range(4)),
-        preempted(3.5, "chat", 4, by="gamma", victim=victim, **lost),
+        preempted(decided_hour, "chat", 4, by="gamma", victim=victim, **lost),
         holds("chat", 4, 0, workload="chat-0", service="chat"),
         holds("gamma", 4, 4),
     )
