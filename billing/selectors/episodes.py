@@ -12,11 +12,11 @@ from django.db.models import QuerySet, Sum
 from billing.core.episodes import Balance, Episode, Measured, balance, episodes
 from billing.core.preemption import Known, Measures
 from billing.core.preemption_charges import price_parts
-from billing.core.preemption_merge import Preemption
 from billing.models import PoolSlot, PreemptionRecord
 from billing.services.allocation_facts import void_events
 from billing.services.preemption_facts import workload_histories
 from billing.services.preemption_prices import PreemptionPrices
+from billing.services.preemption_records import preemption_of
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.units import round_half_even
 from ledger.models import Ledger
@@ -97,22 +97,6 @@ def _records(span: Span) -> QuerySet[PreemptionRecord]:
 
 
 def _measured(record: PreemptionRecord) -> Measured:
-    preemption = Preemption(
-        key=(record.cluster, record.preemption),
-        refs=(),
-        decided_at_ms=to_ms(record.decided_at),
-        pool=record.pool.slug,
-        milli_gpus=record.milli_gpus,
-        cause=record.cause,
-        victim=record.victim.slug,
-        victim_workload=record.victim_workload,
-        victim_request=record.victim_request,
-        preemptor=record.preemptor.slug if record.preemptor else None,
-        preemptor_workload=record.preemptor_workload,
-        preemptor_source=record.preemptor_source,
-        disposition=record.disposition,
-        queued_only=record.queued_only,
-    )
     measures = Measures(
         released_at_ms=to_ms(record.released_at or record.decided_at),
         drain_gpu_us=record.drain_gpu_us or 0,
@@ -122,7 +106,7 @@ def _measured(record: PreemptionRecord) -> Measured:
         resumed_at_ms=to_ms(record.resumed_at) if record.resumed_at else None,
         resumed_pool=None,
     )
-    return preemption, measures
+    return preemption_of(record), measures
 
 
 def _balances(measured: Sequence[Measured], found: Sequence[Episode], span: Span) -> dict[str, Balance]:

@@ -261,7 +261,12 @@ def earlier_taken(works: Sequence[Work]) -> list[Taken]:
 
 def taken_of(record: PreemptionRecord) -> Taken:
     """A stored record, as far as the order of several matters."""
-    preemption = Preemption(
+    return Taken(preemption_of(record), to_ms(record.released_at or record.decided_at))
+
+
+def preemption_of(record: PreemptionRecord) -> Preemption:
+    """A stored record as core knows it: who took what from whom, without the reports behind it."""
+    return Preemption(
         key=(record.cluster, record.preemption),
         refs=(),
         decided_at_ms=to_ms(record.decided_at),
@@ -269,9 +274,12 @@ def taken_of(record: PreemptionRecord) -> Taken:
         milli_gpus=record.milli_gpus,
         cause=record.cause,
         victim=record.victim.slug,
+        victim_workload=record.victim_workload,
+        victim_request=record.victim_request,
         preemptor=record.preemptor.slug if record.preemptor else None,
+        preemptor_workload=record.preemptor_workload,
         preemptor_source=record.preemptor_source,
         confidence_ppm=record.confidence_ppm,
+        disposition=record.disposition,
         queued_only=record.queued_only,
     )
-    return Taken(preemption, to_ms(record.released_at or record.decided_at))

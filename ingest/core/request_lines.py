@@ -27,6 +27,7 @@ from ingest.core.request_content import (
     HASHED_NUMBERS,
     NUMBERS,
     REQUEST_TYPE,
+    TEXTS,
     encode_texts,
 )
 from ingest.core.request_rows import Requests
@@ -240,20 +241,8 @@ def _columns(lines: Int64s, raw: list[bytes], events: list[Any]) -> Requests:
     return requests
 
 
-_TEXT_FIELDS = (
-    "request",
-    "tenant",
-    "pool",
-    "service",
-    "model",
-    "workload",
-    "outcome",
-    "service_class",
-    "user",
-    "api_key",
-    "parent_request",
-    "labels",
-)
+# The identity is two texts of one field.
+_TEXT_FIELDS = tuple(name for name in TEXTS if name not in ("identity_kind", "identity_value"))
 
 
 def _is_all(column: Sequence[Any], value: Any) -> bool:
