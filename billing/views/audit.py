@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from django.db.models import QuerySet
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from billing.models import Statement, StatementState
@@ -14,6 +16,7 @@ from ledger.views.page import runs_the_ledger
 from ledger.views.tables import CODE, COUNT, INSTANT, TEXT_FILTER, Column, Table, TablePage
 
 _SHOWN_HASH = 16
+_SHOWN_CHARACTERS = 24
 
 
 class AuditPage(TablePage):
@@ -60,10 +63,6 @@ def _issued() -> QuerySet[Statement]:
     return found.order_by("-period_id", "-tenant__holder__slug")
 
 
-def _wide(_row: Any) -> str:
-    return "wide"
-
-
 def _short(sha256: str) -> str:
     return f"{sha256[:_SHOWN_HASH]}…" if sha256 else "—"
 
@@ -77,29 +76,34 @@ def deeds_table() -> Table:
             Column("actor", _("Who"), field="actor", filter=TEXT_FILTER),
             Column("action", _("Deed"), CODE, field="action", filter=TEXT_FILTER),
             Column("object_type", _("Kind of object"), field="object_type", filter=TEXT_FILTER),
-            Column("object_id", _("Object"), CODE, field="object_id", filter=TEXT_FILTER, css=_wide),
-            Column(
-                "before",
-                _("Before"),
-                CODE,
-                of=lambda row: _json(row.before),
-                can_sort=False,
-                css=_wide,
+            Column("object_id", _("Object"), CODE, field="object_id", filter=TEXT_FILTER),
+            Column("reason", _("Reason"), can_sort=False),
+            *(
+                Column(name, title, CODE, of=_json_of(name), html=_folded(name), can_sort=False)
+                for name, title in (("before", _("Before")), ("after", _("After")))
             ),
-            Column(
-                "after",
-                _("After"),
-                CODE,
-                of=lambda row: _json(row.after),
-                can_sort=False,
-                css=_wide,
-            ),
-            Column("reason", _("Reason"), can_sort=False, css=_wide),
             Column("entry", _("Entry"), COUNT, of="pk", field="pk"),
         ],
         label=_("Who did what"),
         empty=_("Nobody has done anything yet."),
     )
+
+
+def _json_of(name: str) -> Callable[[AuditEntry], str]:
+    return lambda entry: _json(getattr(entry, name))
+
+
+def _folded(name: str) -> Callable[[AuditEntry], str]:
+    """What is long, such as a whole configuration, opens at a click."""
+
+    def cell(entry: AuditEntry) -> str:
+        text = _json(getattr(entry, name))
+        if len(text) <= _SHOWN_CHARACTERS:
+            return text or "—"
+        opening = f"{text[:_SHOWN_CHARACTERS]}…"
+        return format_html("<details><summary>{}</summary>{}</details>", opening, text)
+
+    return cell
 
 
 def _json(value: Any) -> str:
