@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import secrets
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -13,39 +11,11 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.request import Request
 
 from ledger.access import TokenPrincipal
-from ledger.models import ApiToken, Source, Tenant, User
+from ledger.models import ApiToken
+from ledger.services.tokens import hash_secret
 
-PREFIX = "gl_"
 # Writing "last used" at every request would make every read a write; a minute is fine enough for a person.
 LAST_USED_STEP = timedelta(minutes=1)
-
-
-def hash_secret(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def create_api_token(
-    name: str,
-    role: str,
-    *,
-    tenants: list[Tenant] | None = None,
-    sources: list[Source] | None = None,
-    expires_at: datetime | None = None,
-    created_by: User | None = None,
-) -> tuple[ApiToken, str]:
-    """A new token and its secret, which is not kept and cannot be shown again."""
-    secret = PREFIX + secrets.token_urlsafe(32)
-    token = ApiToken.objects.create(
-        name=name,
-        prefix=secret[:8],
-        secret_sha256=hash_secret(secret),
-        role=role,
-        expires_at=expires_at,
-        created_by=created_by,
-    )
-    token.tenants.set(tenants or [])
-    token.sources.set(sources or [])
-    return token, secret
 
 
 class BearerAuthentication(BaseAuthentication):

@@ -12,7 +12,7 @@ from django.conf import settings
 from rest_framework.request import Request
 from rest_framework.throttling import SimpleRateThrottle
 
-from ledger.api.authentication import hash_secret
+from ledger.services.tokens import hash_secret
 
 
 class PrincipalThrottle(SimpleRateThrottle):

@@ -37,10 +37,10 @@ from billing.selectors.allocations import allocations as asked
 from billing.selectors.prices import price_segments
 from billing.sql_reports import ALLOCATIONS
 from ledger.access import Access
-from ledger.api.authentication import create_api_token
 from ledger.core.periods import Month, to_datetime
 from ledger.models import Holder, HolderKind, Period, Pool, Role, Tenant
 from ledger.services.masters import ensure_books, ensure_pool_books, ensure_tenant_books
+from ledger.services.tokens import create_api_token
 
 POOLS, TENANTS = 20, 500
 MONTH = Month(2026, 10)

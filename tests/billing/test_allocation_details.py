@@ -10,9 +10,9 @@ from django.test import Client
 
 from billing.services.configuration import apply_document
 from billing.services.months import compute_month
-from ledger.api.authentication import create_api_token
 from ledger.core.periods import Month
 from ledger.models import Role, Tenant
+from ledger.services.tokens import create_api_token
 from tests.ingest.feeding import deliver, event, occupancy, request, small_world
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]

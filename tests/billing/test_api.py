@@ -13,8 +13,8 @@ from rest_framework.test import APIClient
 
 from billing.models import Allocation, PoolSlot
 from billing.services.configuration import apply_document
-from ledger.api.authentication import create_api_token
 from ledger.models import Account, ApiToken, Holder, Pool, Tenant
+from ledger.services.tokens import create_api_token
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 

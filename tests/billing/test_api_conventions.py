@@ -14,9 +14,9 @@ from rest_framework.test import APIClient
 
 from billing.models import PreemptionRecord, Statement
 from ingest.models import Batch
-from ledger.api.authentication import create_api_token
 from ledger.api.views import ListView
 from ledger.models import Event
+from ledger.services.tokens import create_api_token
 from tests.billing.page_books import MONTH, Books, alert_of_acme, make_books
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]

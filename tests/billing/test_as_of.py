@@ -17,10 +17,10 @@ from billing.models import Allocation, GpuPrice, Policy, PoolSlot, RateCard, Sta
 from billing.services.adjustments import adjust_closed_months
 from billing.services.as_of import month_as_of
 from billing.services.months import compute_month
-from ledger.api.authentication import create_api_token
 from ledger.core.units import MICRO_PER_UNIT
 from ledger.models import Booking, Event, Pool, Tenant, Transfer
 from ledger.services.masters import map_identity
+from ledger.services.tokens import create_api_token
 from tests.billing.closed_months import NOVEMBER_5, OCTOBER, closable_ledger, close, findings, hold
 from tests.billing.level_facts import hour, identity, occupancy
 from tests.billing.tampering import unguarded

@@ -17,10 +17,10 @@ from billing.models import GpuPrice, Policy, PreemptionRecord, RateCard, Stateme
 from billing.selectors.preemption_rows import COLUMNS as PREEMPTIONS
 from billing.selectors.usage_rows import COLUMNS as USAGE
 from billing.services.months import compute_month
-from ledger.api.authentication import create_api_token
 from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR
 from ledger.models import Pool, Tenant
+from ledger.services.tokens import create_api_token
 from tests.billing.level_facts import (
     MONTH,
     capacity,

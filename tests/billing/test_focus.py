@@ -34,8 +34,8 @@ from billing.models import (
 from billing.services.adjustments import adjust_closed_months
 from billing.services.months import compute_month
 from ledger.access import Access
-from ledger.api.authentication import create_api_token
 from ledger.models import Ledger, Period, Pool, Role, Source, Tenant
+from ledger.services.tokens import create_api_token
 from tests.billing.closed_months import (
     DECEMBER_5,
     NOVEMBER,

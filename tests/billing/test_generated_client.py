@@ -16,8 +16,8 @@ import pytest
 from pytest_django.live_server_helper import LiveServer
 
 from ingest.services.booking import book_batch
-from ledger.api.authentication import create_api_token
 from ledger.models import Role
+from ledger.services.tokens import create_api_token
 from tests.billing.page_books import MONTH, make_books
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgres]

@@ -16,8 +16,8 @@ from billing.models import Policy, Statement, StatementAnnex
 from billing.services.adjustments import adjust_closed_months
 from billing.services.months import compute_month
 from ledger.access import Access
-from ledger.api.authentication import create_api_token
 from ledger.models import Pool, Role, Tenant
+from ledger.services.tokens import create_api_token
 from tests.billing.closed_months import NOVEMBER_5, OCTOBER, booked, closable_ledger, close, findings, hold
 from tests.billing.level_facts import hour, identity
 from tests.billing.preemption_facts import preemption

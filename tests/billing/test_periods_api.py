@@ -15,9 +15,9 @@ from billing.services.closing import run_close
 from billing.services.deeds import decide
 from billing.services.periods import open_review
 from billing.tasks import close_month, recompute_open_months
-from ledger.api.authentication import create_api_token
 from ledger.management.base import BadInput, CommandFailed
 from ledger.models import AuditEntry, FactFinding, Pool, Tenant, User
+from ledger.services.tokens import create_api_token
 from tests.billing.closed_months import ANNA, BO, NOVEMBER_5, OCTOBER, closable_ledger, close
 from tests.billing.level_facts import hour
 

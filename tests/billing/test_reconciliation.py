@@ -16,9 +16,9 @@ from billing.selectors.checklist import month_checklist
 from billing.selectors.residuals import residuals
 from billing.services.months import compute_month
 from billing.services.reconciliation import reconcile, reconcile_months
-from ledger.api.authentication import create_api_token
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import AuditEntry, FactFinding, Period, Source, SourceTotal, Tenant
+from ledger.services.tokens import create_api_token
 from tests.billing.closed_months import NOVEMBER_5, OCTOBER, closable_ledger
 from tests.billing.level_facts import make_pool, make_tenants
 from tests.ingest.feeding import deliver, event, occupancy, request, small_world

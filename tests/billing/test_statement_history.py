@@ -16,9 +16,9 @@ from billing.models import Statement
 from billing.services.adjustments import adjust_closed_months
 from billing.services.approvals import approve_statement
 from billing.services.months import compute_month
-from ledger.api.authentication import create_api_token
 from ledger.core.units import GPU_US_PER_GPU_HOUR, MICRO_PER_UNIT
 from ledger.models import Booking, Event, Level, Period, Pool, Tenant
+from ledger.services.tokens import create_api_token
 from tests.billing.closed_months import ANNA, NOVEMBER_5, OCTOBER, booked, closable_ledger, close, hold
 from tests.billing.level_facts import hour
 from tests.billing.page_books import client_of

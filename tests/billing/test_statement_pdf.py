@@ -11,8 +11,8 @@ from rest_framework.test import APIClient
 from billing.exports.statement_pdf import _document, statement_pdf
 from billing.models import Statement
 from ledger.access import Access
-from ledger.api.authentication import create_api_token
 from ledger.models import Pool, Role, Tenant
+from ledger.services.tokens import create_api_token
 from tests.billing.closed_months import close
 from tests.billing.level_facts import MONTH
 from tests.billing.test_focus import AUDITOR, books, late_facts

@@ -17,10 +17,10 @@ from ingest import tasks
 from ingest.models import Batch, BatchState
 from ingest.services.booking import book_batch
 from ingest.services.inbox import Body, accept_batch
-from ledger.api.authentication import create_api_token
 from ledger.embedded import EmbeddedValkey
 from ledger.locks import Lock, acquire
 from ledger.models import Booking, Event, Level, Request, UsageHour
+from ledger.services.tokens import create_api_token
 from tests.fixtures.services import WorkerFactory
 from tests.ingest.feeding import NDJSON, all_facts, lines, occupancy, request, small_world
 

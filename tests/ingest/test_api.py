@@ -15,8 +15,8 @@ from rest_framework.test import APIClient
 from ingest.core.unpack import Limits
 from ingest.models import Batch, BatchState
 from ingest.services.booking import book_batch
-from ledger.api.authentication import create_api_token
 from ledger.models import Event, Source
+from ledger.services.tokens import create_api_token
 from tests.ingest.feeding import NDJSON, SOURCE, lines, occupancy, request, small_world
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]

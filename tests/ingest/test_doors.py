@@ -20,7 +20,6 @@ from ingest.services.booking import book_batch
 from ingest.services.native_records import refused_record
 from ingest.services.retrying import retry_quarantine
 from ingest.services.source_config import source_config
-from ledger.api.authentication import create_api_token
 from ledger.models import (
     AuditEntry,
     DirtySpan,
@@ -35,6 +34,7 @@ from ledger.models import (
     Tenant,
     User,
 )
+from ledger.services.tokens import create_api_token
 from tests.ingest.feeding import SOURCE, deliver, event, occupancy, request, small_world
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]

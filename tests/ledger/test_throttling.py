@@ -8,8 +8,8 @@ import pytest
 from django.core.cache import cache
 from django.test import Client
 
-from ledger.api.authentication import create_api_token
 from ledger.models import Role
+from ledger.services.tokens import create_api_token
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 

@@ -6,15 +6,13 @@ from argparse import ArgumentParser
 from datetime import timedelta
 from typing import Any
 
-from django.db import transaction
 from django.utils import timezone
 
-from ledger.api.authentication import create_api_token
 from ledger.management.base import BadInput, LedgerCommand
 from ledger.models import Role, Source, Tenant
 from ledger.models.access import TENANT_ROLES
 from ledger.services.audit import Actor
-from ledger.services.tokens import record_new_token
+from ledger.services.tokens import create_api_token
 
 
 class Command(LedgerCommand):
@@ -47,9 +45,12 @@ class Command(LedgerCommand):
         if days is not None and not 1 <= days <= 3650:
             raise BadInput("--days must be 1 to 3650")
         expires_at = timezone.now() + timedelta(days=days) if days else None
-        with transaction.atomic():
-            token, secret = create_api_token(
-                options["name"], options["role"], tenants=tenants, sources=sources, expires_at=expires_at
-            )
-            record_new_token(token, Actor("create_api_token"))
+        _token, secret = create_api_token(
+            options["name"],
+            options["role"],
+            tenants=tenants,
+            sources=sources,
+            expires_at=expires_at,
+            by=Actor("create_api_token"),
+        )
         self.stdout.write(secret)
