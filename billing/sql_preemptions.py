@@ -66,7 +66,7 @@ WHERE resume.event_id <> ALL(%(void)s) AND (resume.cluster = wanted.cluster OR N
 OCCUPANCY = """
 WITH wanted AS (SELECT DISTINCT * FROM unnest(%(clusters)s::text[], %(workloads)s::text[]) AS w(cluster, workload))
 SELECT wanted.cluster, wanted.workload, pool.slug, level.attempt, level.starts_at, level.milli_gpus,
-       level.workload_kind, level.last_checkpoint_at, source.uri, event.event_id
+       level.workload_kind, level.last_checkpoint_at, level.service_class, level.purpose, source.uri, event.event_id
 FROM wanted
 JOIN ledger_level level ON level.subject = wanted.workload COLLATE "C" AND level.kind = 3
 JOIN ledger_pool pool ON pool.id = level.pool_id AND pool.cluster = wanted.cluster

@@ -7,7 +7,7 @@ from the victim's account to the payer's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from billing.core.preemption import Measures
@@ -77,14 +77,38 @@ def sole_share(
     )
 
 
-def split_share(
-    whole: Share, weights: Mapping[str, int], quota_milli: Mapping[str, int] | None = None
-) -> list[Share]:
-    """Divide a shared service's preemption over tenants, by largest remainder.
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What tenants of a shared service are entitled to in it, and what they had of it just before; milli-GPU.
+
+    quota_milli: account -> its serving quota, None where no calibration converts it. held_milli: of the service's GPUs
+    by each account's share of the slot.
+    """
+
+    quota_milli: Mapping[str, int | None] = field(default_factory=dict)
+    held_milli: Mapping[str, int] = field(default_factory=dict)
+
+    def entitled(self, account: str, milli_gpus: int, of_reservation: int, owner: str) -> int:
+        """The part of an account's `milli_gpus` inside its serving quota: what it had beyond goes first.
+
+        of_reservation: its part of what the service's own reservation covers, which counts where no quota can be
+        applied, and for the service's owner. Others without a quota where some have one are entitled to nothing.
+        """
+        quota = self.quota_milli.get(account)
+        if quota is None:
+            by_reservation = not self.quota_milli or account in self.quota_milli or account == owner
+            return of_reservation if by_reservation else 0
+        # It had at least what it lost, however little the slot before says.
+        held = max(self.held_milli.get(account, 0), milli_gpus)
+        return milli_gpus - min(milli_gpus, max(held - quota, 0))
+
+
+def split_share(whole: Share, weights: Mapping[str, int], served: Served | None = None) -> list[Share]:
+    """Divide a shared service's preemption over tenants, by largest remainder (domain.md section 6).
 
     weights: account -> GPU time of its voided requests, else its share of the slot; where all are 0 the whole stays
-    with `whole.account`. quota_milli: what each tenant's serving quota entitles it to, in milli-GPU; without one the
-    service's entitled part is divided like the rest.
+    with `whole.account`, the service's owner. served: its tenants' serving quotas; without any, the service's entitled
+    part is divided like the rest.
     """
     accounts = sorted(account for account, weight in weights.items() if weight > 0)
     if not accounts:
@@ -95,10 +119,11 @@ def split_share(
         return [None] * len(by) if total is None else largest_remainder(total, by, accounts)
 
     gpus = largest_remainder(whole.milli_gpus, by, accounts)
-    if quota_milli is None:
-        entitled = _within(gpus, largest_remainder(whole.entitled_milli_gpus, by, accounts))
-    else:
-        entitled = _within(gpus, [quota_milli.get(account, 0) for account in accounts])
+    reserved = _within(gpus, largest_remainder(whole.entitled_milli_gpus, by, accounts))
+    entitled = [
+        (served or Served()).entitled(account, milli, covered, whole.account)
+        for account, milli, covered in zip(accounts, gpus, reserved, strict=True)
+    ]
     waiting = largest_remainder(whole.waiting_gpu_us, by, accounts)
     lost, recompute = divided(whole.lost_gpu_us), divided(whole.recompute_gpu_us)
     return [Share(*row) for row in zip(accounts, gpus, entitled, waiting, lost, recompute, strict=True)]
@@ -146,13 +171,16 @@ def charges(
     standing: Standing,
     lost_prices: Mapping[str, Price],
     recompute_prices: Mapping[str, Price],
+    bearer: str = "",
 ) -> list[Charge]:
     """What moves from the share's account to the payer, per measure; nothing where the victim pays itself.
 
-    standing: of the victim just before decided_at. lost_prices: category -> micro units per GPU-hour at decided_at
-    in the pool; recompute_prices: at resumed_at in the pool where it resumed.
+    bearer: who paid for the victim's occupancy, where that was not the share's account (a load test is the
+    platform's). standing: of the victim just before decided_at. lost_prices: category -> micro units per GPU-hour at
+    decided_at in the pool; recompute_prices: at resumed_at in the pool where it resumed.
     """
-    if payer is None or payer == share.account:
+    victim = bearer or share.account
+    if payer is None or payer == victim:
         return []
     found = []
     for measure, gpu_us, prices in (
@@ -163,7 +191,7 @@ def charges(
         charged_gpu_us = sum(parts.values())
         if charged_gpu_us:
             amount = price_parts(parts, prices)
-            found.append(Charge(preemption.key, share.account, payer, measure, charged_gpu_us, amount))
+            found.append(Charge(preemption.key, victim, payer, measure, charged_gpu_us, amount))
     return found
 
 

@@ -41,25 +41,36 @@ class Taken:
 def entitled_milli_gpus(taken: Sequence[Taken], standings: Mapping[Key, Standing]) -> dict[Key, int]:
     """The part of each preemption's GPUs that was inside the victim's reservation.
 
-    Preemptions of one holder and pool are taken in order; O_v is the left limit less the GPUs of earlier ones not
-    yet released. standings: of the victim in the pool, just before each decision.
+    standings: of the victim in the pool, just before each decision.
+    """
+    held = held_milli_gpus(taken, standings)
+    entitled = {}
+    for one in taken:
+        key, milli_gpus = one.preemption.key, one.preemption.milli_gpus
+        beyond = max(held[key] - standings.get(key, NOTHING_HELD).reservation, 0)
+        entitled[key] = 0 if one.preemption.queued_only else milli_gpus - min(milli_gpus, beyond)
+    return entitled
+
+
+def held_milli_gpus(taken: Sequence[Taken], standings: Mapping[Key, Standing]) -> dict[Key, int]:
+    """O_v of each preemption: what the victim held in the pool just before, not below 0.
+
+    Preemptions of one holder and pool are taken in order; it is the left limit less the GPUs of earlier ones not yet
+    released. standings: as above.
     """
     earlier: dict[tuple[str, str], list[Taken]] = {}
-    entitled = {}
+    held = {}
     for one in sorted(taken, key=lambda one: one.preemption.order):
         preemption = one.preemption
-        if preemption.queued_only:
-            entitled[preemption.key] = 0
-            continue
-        before = earlier.setdefault((preemption.victim, preemption.pool), [])
         standing = standings.get(preemption.key, NOTHING_HELD)
+        before = earlier.setdefault((preemption.victim, preemption.pool), [])
         going = sum(
             other.preemption.milli_gpus for other in before if other.still_held_at(preemption.decided_at_ms)
         )
-        beyond = max(standing.occupancy - going - standing.reservation, 0)
-        entitled[preemption.key] = preemption.milli_gpus - min(preemption.milli_gpus, beyond)
-        before.append(one)
-    return entitled
+        held[preemption.key] = max(standing.occupancy - going, 0)
+        if not preemption.queued_only:
+            before.append(one)
+    return held
 
 
 def preemptors_inside_reservation(taken: Sequence[Taken], standings: Mapping[Key, Standing]) -> set[Key]:

@@ -14,6 +14,7 @@ class Holding:
 
     steps: (from_ms, milli_gpus) in ascending time, each until the next; 0 before the first. serving: replicas of a
     service, whose running time is no work that could be lost. checkpoints_ms: checkpoints it is known to have made.
+    classes: (from_ms, service class, purpose), where these were stated; '' is none.
     """
 
     pool: str
@@ -21,6 +22,7 @@ class Holding:
     steps: tuple[tuple[int, int], ...]
     serving: bool = False
     checkpoints_ms: tuple[int, ...] = ()
+    classes: tuple[tuple[int, str, str], ...] = ()
 
     def at(self, instant_ms: int) -> int:
         return self._level(bisect_right(self.steps, instant_ms, key=_time))
@@ -28,6 +30,11 @@ class Holding:
     def just_before(self, instant_ms: int) -> int:
         """The left limit."""
         return self._level(bisect_left(self.steps, instant_ms, key=_time))
+
+    def class_just_before(self, instant_ms: int) -> tuple[str, str]:
+        """(service class, purpose) as the left limit: what it ran as until the instant."""
+        passed = bisect_left(self.classes, instant_ms, key=lambda step: step[0])
+        return self.classes[passed - 1][1:] if passed else ("", "")
 
     def next_drop_ms(self, from_ms: int) -> int | None:
         """The first instant at or after `from_ms` at which it holds less than just before."""
@@ -92,6 +99,8 @@ class OccupancyFact:
     ref: tuple[str, str]
     serving: bool = False
     checkpoint_ms: int | None = None
+    service_class: str = ""
+    purpose: str = ""
 
 
 def holdings(facts: Iterable[OccupancyFact]) -> tuple[Holding, ...]:
@@ -122,6 +131,7 @@ def _holdings_of_pool(pool: str, attempts: dict[int, dict[int, OccupancyFact]]) 
                 tuple(steps),
                 serving=facts[-1].serving,
                 checkpoints_ms=tuple(fact.checkpoint_ms for fact in facts if fact.checkpoint_ms is not None),
+                classes=tuple((fact.starts_ms, fact.service_class, fact.purpose) for fact in facts),
             )
         first_ms = min(attempts[attempt])
         ended_ms = first_ms if ended_ms is None else min(ended_ms, first_ms)

@@ -13,6 +13,7 @@ from fractions import Fraction
 from itertools import groupby
 
 from ledger.core.periods import Span
+from ledger.core.units import MILLI_PER_GPU, MS_PER_MINUTE
 
 CLUSTER, SERVING = "cluster", "serving"
 PPM = 1_000_000
@@ -46,6 +47,23 @@ class QuotaFact:
     @property
     def key(self) -> tuple[str, str, str]:
         return self.layer, self.resource, self.scope
+
+
+def milli_gpus_per_milli(
+    resource: str, input_gpu_us_per_1k: int, concurrency_per_gpu_milli: int | None
+) -> Fraction | None:
+    """What a thousandth of a resource's unit takes in milli-GPU by a calibration; None where it does not say.
+
+    Tokens per minute are taken as uncached input: what they take at least.
+    """
+    if resource == "gpus":
+        return Fraction(1)
+    if resource == "concurrency" and concurrency_per_gpu_milli:
+        return Fraction(MILLI_PER_GPU, concurrency_per_gpu_milli)
+    if resource == "tokens_per_minute":
+        # gpu_us per token, over the milliseconds of a minute: milli-GPU per token a minute.
+        return Fraction(input_gpu_us_per_1k, 1000 * MS_PER_MINUTE * 1000)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from ledger.models import Account, Holder, Identity, Pool
+from ledger.models import Account, Holder, Identity, Pool, Purpose, ServiceClass
 
 
 class PreemptionRecord(models.Model):
@@ -38,6 +38,16 @@ class PreemptionRecord(models.Model):
     disposition = models.CharField(max_length=12, default="requeued")
     degrade_trigger = models.CharField(max_length=32, null=True)
     model = models.CharField(max_length=200, blank=True)
+    service_class = models.SmallIntegerField(
+        choices=ServiceClass.choices,
+        default=ServiceClass.NONE,
+        help_text="what the victim ran as just before",
+    )
+    purpose = models.SmallIntegerField(choices=Purpose.choices, default=Purpose.NONE)
+    held_milli_gpus = models.BigIntegerField(
+        default=0,
+        help_text="of the victim in the pool just before, less earlier preemptions not yet released",
+    )
     entitled_milli_gpus = models.BigIntegerField(default=0)
     requests_in_flight = models.IntegerField(null=True)
     requests_voided = models.IntegerField(null=True)

@@ -116,7 +116,7 @@ def record_row(
         "preemptor": names.shown(record.preemptor_id),
         "preemptor_source": record.preemptor_source,
         "model": record.model,
-        "entitled_gpus": milli_gpus_text(record.entitled_milli_gpus),
+        "entitled_gpus": milli_gpus_text(measures.entitled_milli_gpus),
         "requests_in_flight": _known(record.requests_in_flight),
         "requests_voided": _known(record.requests_voided),
         "output_tokens_lost": _known(record.output_tokens_lost),

@@ -20,13 +20,14 @@ from billing.core.quota_drift import (
     Thresholds,
     drift_episodes,
     full_layer,
+    milli_gpus_per_milli,
     used_ppm,
 )
 from billing.models import Calibration
 from billing.services.allocation_facts import void_events
 from billing.sql_quota import QUOTA_STEPS, QUOTAS_AT, REMAINING
 from ledger.core.periods import Span, to_datetime, to_ms
-from ledger.core.units import MILLI_PER_GPU, MS_PER_MINUTE, parse_scaled
+from ledger.core.units import parse_scaled
 from ledger.models import Service
 from ledger.selectors.settings import ledger_settings
 
@@ -155,8 +156,7 @@ def drift_thresholds() -> Thresholds:
 class _Conversions:
     """What a unit of a resource takes in GPUs: by the calibration of the service's model on its pool's GPUs in force.
 
-    A service runs the model that it is called by, by slug or name. Tokens per minute are taken as uncached input: what
-    they take at least.
+    A service runs the model that it is called by, by slug or name.
     """
 
     def __init__(self) -> None:
@@ -175,12 +175,9 @@ class _Conversions:
         calibration = self._calibration(row)
         if calibration is None:
             return None
-        if row.resource == "concurrency" and calibration.concurrency_per_gpu_milli:
-            return Fraction(MILLI_PER_GPU, calibration.concurrency_per_gpu_milli)
-        if row.resource == "tokens_per_minute":
-            # gpu_us per token, over the milliseconds of a minute: milli-GPU per token a minute.
-            return Fraction(calibration.input_gpu_us_per_1k, 1000 * MS_PER_MINUTE * 1000)
-        return None
+        return milli_gpus_per_milli(
+            row.resource, calibration.input_gpu_us_per_1k, calibration.concurrency_per_gpu_milli
+        )
 
     def _calibration(self, row: QuotaRow) -> Calibration | None:
         names, gpu_model = self._services.get(row.service, (set(), None))

@@ -17,7 +17,7 @@ from billing.services.allocation_facts import HolderIndex, holder_at, load_timel
 from billing.sql_preemptions import OCCUPANCY, REPORTS, RESUMES, STALE, VOIDED
 from ledger.core.levels import HolderTimeline
 from ledger.core.periods import Span, to_datetime, to_ms
-from ledger.models import WorkloadKind
+from ledger.models import Purpose, ServiceClass, WorkloadKind
 from ledger.selectors.corrections import void_facts
 
 
@@ -148,6 +148,8 @@ def workload_histories(
             milli,
             kind,
             checkpoint,
+            service_class,
+            purpose,
             uri,
             event,
         ) in cursor.fetchall():
@@ -160,6 +162,8 @@ def workload_histories(
                     (uri, event),
                     kind == WorkloadKind.SERVING,
                     _ms(checkpoint),
+                    str(ServiceClass(service_class).label),
+                    str(Purpose(purpose).label),
                 )
             )
     return {workload: holdings(of) for workload, of in facts.items()}

@@ -31,10 +31,10 @@ class PreemptionPrices:
     def load(cls, ledger: Ledger) -> PreemptionPrices:
         return cls(ledger, price_book(Pool.objects.all()))
 
-    def at(self, pool: str, instant_ms: int) -> Mapping[str, Price]:
-        """category -> price at an instant."""
+    def at(self, pool: str, instant_ms: int, service_class: str = "") -> Mapping[str, Price]:
+        """category -> price at an instant; what a GPU-hour of the pool came to is the same for every class."""
         if self.ledger.mode != "cost_recovery":
-            return self.book.prices(pool, "", instant_ms)
+            return self.book.prices(pool, service_class, instant_ms)
         price = self._of_month(Month.containing(instant_ms, self.ledger.billing_time_zone)).get(pool)
         return dict.fromkeys(OCCUPIED, price)
 

@@ -17,11 +17,12 @@ from billing.core.preemption_standing import (
     Standing,
     Taken,
     entitled_milli_gpus,
+    held_milli_gpus,
     idle_elsewhere,
     preemptors_inside_reservation,
     resumed_state,
 )
-from billing.core.preemption_workload import Holding
+from billing.core.preemption_workload import Holding, victim_holding
 from billing.models import PreemptionRecord
 from billing.selectors.accounts import Accounts
 from billing.selectors.terms import MonthTerms
@@ -29,10 +30,13 @@ from billing.services.allocation_facts import HolderIndex
 from billing.services.preemption_facts import Reported, VoidedRequests
 from billing.services.preemption_moments import Moments, announced_changes, announcement_for, read_moments
 from ledger.core.periods import Span, to_datetime, to_ms
-from ledger.models import Holder, Pool
+from ledger.models import Holder, Pool, Purpose, ServiceClass
 
 # Fixed for ever: links to a record stay when it is computed again, in this or another database.
 NAMESPACE = uuid.UUID("0b7a5a0e-93a7-5e0c-8f0b-3f8b1b6f0d52")
+
+_CLASSES = {str(one.label): one for one in ServiceClass}
+_PURPOSES = {str(one.label): one for one in Purpose}
 
 
 def record_id(key: Key) -> uuid.UUID:
@@ -79,6 +83,7 @@ class Records:
         taken = [*self._taken(), *earlier_taken(self.works)]
         for one in taken:
             standings.setdefault(one.preemption.key, NOTHING_HELD)
+        held = held_milli_gpus(taken, standings)
         entitled = entitled_milli_gpus(taken, standings)
         inside = preemptors_inside_reservation(taken, self._of_preemptors(moments))
         elsewhere = idle_elsewhere([work.preemption for work in self.works], self._idle(moments))
@@ -88,10 +93,11 @@ class Records:
                 work,
                 moments,
                 standings[work.key],
+                held[work.key],
                 entitled[work.key],
                 elsewhere.get(work.key),
                 announced,
-                self._charged_to(work.preemption, entitled[work.key], work.key in inside),
+                self._charged_to(work.preemption, work.key in inside),
             )
             for work in self.works
         ]
@@ -103,13 +109,16 @@ class Records:
             if work.preemption.preemptor is not None
         }
 
-    def _charged_to(self, preemption: Preemption, entitled: int, inside_reservation: bool) -> str:
-        """Who answers for what does not stay with the victim: victim (nobody else), preemptor or platform."""
+    def _charged_to(self, preemption: Preemption, inside_reservation: bool) -> str:
+        """Who answers for what does not stay with the victim: victim (nobody else), preemptor or platform.
+
+        That all of it stays, because nothing of it was entitled, is known once it is shared out.
+        """
         preemptor = preemption.preemptor
         account = None if preemptor is None else self.accounts.of_holder(preemptor)
         policy = self.terms.preemption_policy_at(preemption.decided_at_ms)
         payer = payer_of(preemption, account, inside_reservation, policy)
-        if payer is None or (policy.charged_to == "entitlement" and not entitled):
+        if payer is None:
             return "victim"
         return "platform" if payer == PLATFORM else "preemptor"
 
@@ -160,6 +169,7 @@ class Records:
         work: Work,
         moments: Moments,
         standing: Standing,
+        held: int,
         entitled: int,
         elsewhere: Elsewhere | None,
         announced: Mapping[str, list[tuple[int, int]]],
@@ -169,6 +179,7 @@ class Records:
         moment = moments.get(one.pool, one.decided_at_ms)
         announcement = announcement_for(one.decided_at_ms, announced.get(one.pool, ()))
         wait = measures.wait
+        service_class, purpose = ran_as(work)
         return PreemptionRecord(
             id=record_id(one.key),
             pool=self.pools[one.pool],
@@ -194,6 +205,9 @@ class Records:
             disposition=one.disposition,
             degrade_trigger=one.degrade_trigger,
             model=work.voided.model if work.voided else "",
+            service_class=_CLASSES[service_class],
+            purpose=_PURPOSES[purpose],
+            held_milli_gpus=held,
             entitled_milli_gpus=entitled,
             requests_in_flight=one.requests_in_flight,
             requests_voided=_requests_voided(work),
@@ -227,6 +241,13 @@ class Records:
             return ""
         moment = moments.get(measures.resumed_pool, measures.resumed_at_ms)
         return resumed_state(moment.idle_milli if moment else 0, work.preemption.milli_gpus)
+
+
+def ran_as(work: Work) -> tuple[str, str]:
+    """The victim's service class and purpose just before the decision; of a request none is known."""
+    one = work.preemption
+    hit = victim_holding(work.history, one.pool, one.victim_attempt, one.decided_at_ms)
+    return hit.class_just_before(one.decided_at_ms) if hit else ("", "")
 
 
 def instant(instant_ms: int | None) -> datetime | None:

@@ -9,18 +9,29 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from django.db import connection
 from django.db.models import QuerySet
 
-from billing.core.preemption_charges import PLATFORM, Charge, PreemptionPolicy, Share, charges, split_share
+from billing.core.preemption_charges import (
+    PLATFORM,
+    Charge,
+    PreemptionPolicy,
+    Served,
+    Share,
+    charges,
+    split_share,
+)
 from billing.core.preemption_standing import Standing
+from billing.core.rating_lines import tenant_account
 from billing.models import PreemptionRecord, PreemptionShare
 from billing.selectors.accounts import Accounts
+from billing.selectors.serving_quotas import AskedQuota, serving_quotas
 from billing.selectors.terms import MonthTerms
 from billing.services.allocation_facts import HolderIndex, holder_at, load_timeline
 from billing.services.preemption_facts import Victim, VoidedRequests, voided_requests
 from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_records import taken_of
 from billing.sql_preemptions import SLOT_SHARES
+from ledger.core.apportion import largest_remainder
 from ledger.core.periods import to_ms
-from ledger.models import HolderKind
+from ledger.models import HolderKind, Purpose, ServiceClass
 
 _BATCH = 1000
 
@@ -33,24 +44,28 @@ def share_preemptions(
 ) -> None:
     """Write the shares of these records again, and the amount that each moves."""
     records = list(records_with_parties().filter(pk__in=ids))
-    weights = _service_weights([record for record in records if _is_service(record)], accounts)
+    of_services = [record for record in records if record.victim.kind == HolderKind.SERVICE]
+    by_slot = _by_slot(of_services, accounts)
+    weights = by_slot | _by_voided_requests(of_services, accounts)
+    served = _served(of_services, by_slot)
     PreemptionShare.objects.filter(record__in=ids).delete()
     rows = []
     for record in records:
-        shares = split_share(_whole(record, accounts), weights.get(record.pk, {}))
+        shares = split_share(_whole(record, accounts), weights.get(record.pk, {}), served.get(record.pk))
         rows += [_row(record, share, accounts) for share in shares]
+        record.entitled_milli_gpus = sum(share.entitled_milli_gpus for share in shares)
+        policy = terms.preemption_policy_at(to_ms(record.decided_at))
+        if policy.charged_to == "entitlement" and not record.entitled_milli_gpus:
+            record.charged_to = BY_VICTIM
         made = record_charges(record, shares, terms, accounts, prices)
         record.amount_micro = _total(made) if record.charged_to != BY_VICTIM else 0
     PreemptionShare.objects.bulk_create(rows, batch_size=_BATCH)
-    PreemptionRecord.objects.bulk_update(records, ["amount_micro"], batch_size=_BATCH)
+    changed = ["entitled_milli_gpus", "charged_to", "amount_micro"]
+    PreemptionRecord.objects.bulk_update(records, changed, batch_size=_BATCH)
 
 
 def records_with_parties() -> QuerySet[PreemptionRecord]:
     return PreemptionRecord.objects.select_related("pool", "resumed_pool", "victim", "preemptor")
-
-
-def _is_service(record: PreemptionRecord) -> bool:
-    return record.victim.kind == HolderKind.SERVICE
 
 
 def _whole(record: PreemptionRecord, accounts: Accounts) -> Share:
@@ -105,15 +120,23 @@ def record_charges(
         borrowed=record.borrowed_milli_gpus,
         excess=record.excess_milli_gpus,
     )
-    lost_prices = prices.at(record.pool.slug, decided_ms)
+    service_class = str(ServiceClass(record.service_class).label)
+    lost_prices = prices.at(record.pool.slug, decided_ms, service_class)
     recompute_prices = lost_prices
     if record.resumed_at is not None and record.resumed_pool is not None:
-        recompute_prices = prices.at(record.resumed_pool.slug, to_ms(record.resumed_at))
+        at_ms = to_ms(record.resumed_at)
+        recompute_prices = prices.at(record.resumed_pool.slug, at_ms, service_class)
+    # Money moves back to whoever paid for the occupancy: of a load test that is the platform (section 8).
+    rated = terms.rating.policy_at(decided_ms)
+    payer_of_purpose = rated.payer_of_purpose(str(Purpose(record.purpose).label))
+    bearer = PLATFORM if payer_of_purpose == PLATFORM else ""
     preemption = taken_of(record).preemption
     return [
         charge
         for share in shares
-        for charge in charges(preemption, share, payer, policy, standing, lost_prices, recompute_prices)
+        for charge in charges(
+            preemption, share, payer, policy, standing, lost_prices, recompute_prices, bearer
+        )
     ]
 
 
@@ -134,20 +157,30 @@ def _total(made: Iterable[Charge]) -> int | None:
     return total
 
 
-def _service_weights(
-    records: Sequence[PreemptionRecord], accounts: Accounts
-) -> dict[uuid.UUID, dict[str, int]]:
-    """record -> account -> GPU time of its voided requests, else its share of the slot."""
-    if not records:
-        return {}
-    voided = _by_voided_requests(records, accounts)
-    rest = [record for record in records if record.pk not in voided]
-    return voided | _by_slot(rest, accounts)
+def _served(
+    records: Sequence[PreemptionRecord], by_slot: Mapping[uuid.UUID, Mapping[str, int]]
+) -> dict[uuid.UUID, Served]:
+    """record -> its tenants' serving quotas, and what each had of the service's GPUs just before."""
+    asked = [AskedQuota(record.victim.slug, record.pool, to_ms(record.decided_at)) for record in records]
+    found = {}
+    for record, quotas in zip(records, serving_quotas(asked), strict=True):
+        names, parts = (
+            zip(*sorted(by_slot[record.pk].items()), strict=True) if by_slot[record.pk] else ((), ())
+        )
+        held = (
+            dict(zip(names, largest_remainder(record.held_milli_gpus, parts), strict=True)) if names else {}
+        )
+        of_accounts = {tenant_account(tenant): quota for tenant, quota in quotas.items()}
+        found[record.pk] = Served(of_accounts, held)
+    return found
 
 
 def _by_voided_requests(
     records: Sequence[PreemptionRecord], accounts: Accounts
 ) -> dict[uuid.UUID, dict[str, int]]:
+    """record -> account -> GPU time of its voided requests, of records where some are known."""
+    if not records:
+        return {}
     victims = {
         (record.cluster, record.preemption): Victim(
             record.cluster,
@@ -175,6 +208,9 @@ def _by_voided_requests(
 
 
 def _by_slot(records: Sequence[PreemptionRecord], accounts: Accounts) -> dict[uuid.UUID, dict[str, int]]:
+    """record -> account -> its GPU time of the service in the slot just before."""
+    if not records:
+        return {}
     with connection.cursor() as cursor:
         cursor.execute(
             SLOT_SHARES,

@@ -141,5 +141,6 @@ class EventBooking:
             cursor.execute(sql.QUARANTINE_CONFLICTS, {"batch": batch_id, "detail": CONFLICT})
         cursor.execute(sql.DIRTY_LEVELS)
         cursor.execute(sql.DIRTY_PREEMPTIONS)
+        cursor.execute(quota_sql.DIRTY_QUOTAS)
         cursor.execute(sql.MERGE_SUBJECTS)
         cursor.execute(quota_sql.MOVE_QUOTAS)

@@ -298,6 +298,11 @@ SELECT pool_id, unnest(range_agg(span)) FROM (
     FROM void JOIN ledger_resumereport resume ON resume.event_id = void.id
     JOIN ledger_preemptionreport report
         ON report.cluster = resume.cluster AND report.preemption = resume.preemption
+    UNION ALL
+    SELECT report.pool_id, tstzrange(report.decided_at, report.decided_at, '[]')
+    FROM void JOIN ledger_quotalevel quota ON quota.event_id = void.id AND quota.layer = 'serving'
+    JOIN ledger_preemptionreport report ON report.decided_at > quota.starts_at
+    JOIN ledger_identity victim ON victim.id = report.victim_identity_id AND victim.kind = 'service'
 ) touched GROUP BY pool_id
 """
 WATCH_VOID_SUBJECTS = """

@@ -1,4 +1,28 @@
-"""Quotas as they stand, moved with what a booking brings."""
+"""Quotas as they stand, moved with what a booking brings; and what they matter to."""
+
+# How much of a shared service's preemption was entitled follows from its tenants' serving quotas just before
+# (domain.md section 6): a quota that comes late has those measured again that were decided while it held. Leans on
+# quota_latest for its end and on preemption_report_when.
+DIRTY_QUOTAS = """
+INSERT INTO ledger_dirtyspan (pool_id, span)
+SELECT pool_id, unnest(range_agg(span)) FROM (
+    SELECT report.pool_id, tstzrange(report.decided_at, report.decided_at, '[]') AS span
+    FROM stage_verdict verdict
+    JOIN ledger_quotalevel quota ON quota.event_id = verdict.event_pk AND quota.layer = 'serving'
+    LEFT JOIN LATERAL (
+        SELECT later.starts_at FROM ledger_quotalevel later
+        WHERE later.identity_id = quota.identity_id AND later.layer = quota.layer AND later.resource = quota.resource
+          AND later.pool_id IS NOT DISTINCT FROM quota.pool_id
+          AND later.service_id IS NOT DISTINCT FROM quota.service_id AND later.starts_at > quota.starts_at
+        ORDER BY later.starts_at LIMIT 1
+    ) next ON true
+    JOIN ledger_preemptionreport report ON report.decided_at > quota.starts_at
+        AND report.decided_at <= coalesce(next.starts_at, 'infinity')
+        AND (quota.pool_id IS NULL OR quota.pool_id = report.pool_id)
+    JOIN ledger_identity victim ON victim.id = report.victim_identity_id AND victim.kind = 'service'
+    WHERE verdict.is_new AND verdict.type = 10
+) touched GROUP BY pool_id
+"""
 
 # The newest quota fact of each tenant, layer, resource and scope; of two of one instant the greatest (source, id), in
 # whatever order they come (quota_latest). In order of the key quota_standing_key, so that bookings queue up and never

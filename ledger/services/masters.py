@@ -113,7 +113,8 @@ def _make_room(mapping: IdentityMapping, tenant: Tenant, wanted: DateTimeTZRange
     mapping.save(update_fields=["validity"])
 
 
-# Pools where the identity holds levels (index level identity_id), was hit or hit others, or had requests.
+# Pools where the identity holds levels (index level identity_id), was hit or hit others, or had requests; and those of
+# services that were hit, if it has serving quotas.
 _POOLS_OF_IDENTITY = """
 INSERT INTO ledger_dirtyspan (pool_id, span)
 SELECT pool_id, tstzrange(%(lower)s, %(upper)s, '[)') FROM (
@@ -121,6 +122,10 @@ SELECT pool_id, tstzrange(%(lower)s, %(upper)s, '[)') FROM (
     UNION SELECT DISTINCT pool_id FROM ledger_usagehour WHERE identity_id = %(identity)s
     UNION SELECT DISTINCT pool_id FROM ledger_preemptionreport
           WHERE victim_identity_id = %(identity)s OR preemptor_identity_id = %(identity)s
+    UNION SELECT DISTINCT report.pool_id FROM ledger_preemptionreport report
+          JOIN ledger_identity victim ON victim.id = report.victim_identity_id AND victim.kind = 'service'
+          WHERE EXISTS (SELECT 1 FROM ledger_quotalevel
+                        WHERE identity_id = %(identity)s AND layer = 'serving')
 ) touched
 """
 

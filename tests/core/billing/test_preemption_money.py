@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from billing.core.preemption_charges import (
     PLATFORM,
     PreemptionPolicy,
+    Served,
     Share,
     charges,
     delay_credit_micro,
@@ -215,9 +216,33 @@ def test_a_shared_service_is_split_by_the_gpu_time_of_voided_requests() -> None:
         ("tenant:b", 1333, 3, 2),
     ]
     assert shares_add_up(whole, parts) == []
-    by_quota = split_share(whole, {"tenant:b": 1, "tenant:a": 2}, {"tenant:a": 500})
-    assert [part.entitled_milli_gpus for part in by_quota] == [500, 0]
     assert split_share(whole, {}) == [whole]
+
+
+def test_a_tenants_entitlement_in_a_service_is_its_serving_quota() -> None:
+    whole = share(account=PLATFORM, milli_gpus=3000, entitled_milli_gpus=3000)
+    weights = {"tenant:a": 2, "tenant:b": 1}
+
+    def entitled(served: Served) -> list[int]:
+        return [part.entitled_milli_gpus for part in split_share(whole, weights, served)]
+
+    # Nobody has a quota: the service's reservation counts, as it does where no calibration converts one.
+    assert entitled(Served()) == [2000, 1000]
+    assert entitled(Served({"tenant:a": 500, "tenant:b": None})) == [500, 1000]
+    # Others without one are entitled to nothing; nobody is to more than it lost.
+    assert entitled(Served({"tenant:a": 500})) == [500, 0]
+    assert entitled(Served({"tenant:a": 9000, "tenant:b": 0})) == [2000, 0]
+    # What was had beyond the quota goes first: of a's 3000, 500 were beyond.
+    assert entitled(Served({"tenant:a": 2500}, {"tenant:a": 3000})) == [1500, 0]
+    # The owner's own part is covered by what the service reserved.
+    own = split_share(replace(whole, account="tenant:a"), weights, Served({"tenant:b": 0}))
+    assert [part.entitled_milli_gpus for part in own] == [2000, 0]
+
+
+def test_money_moves_back_to_whoever_paid_for_the_occupancy() -> None:
+    (charge,) = charges(preemption(), share(), "tenant:acme", PREEMPTOR, Standing(), PRICES, PRICES, PLATFORM)
+    assert (charge.victim, charge.payer) == (PLATFORM, "tenant:acme")
+    assert charges(preemption(), share(), PLATFORM, BY_PLATFORM, Standing(), PRICES, PRICES, PLATFORM) == []
 
 
 @given(
@@ -233,14 +258,19 @@ def test_a_shared_service_is_split_by_the_gpu_time_of_voided_requests() -> None:
     st.dictionaries(st.sampled_from(["tenant:a", "tenant:b", "tenant:c"]), st.integers(0, 10**9)),
     st.sampled_from([ENTITLEMENT, PREEMPTOR, BY_PLATFORM]),
     st.builds(Standing, *[st.integers(0, 8)] * 5),
+    st.builds(
+        Served,
+        st.dictionaries(st.sampled_from(["tenant:a", "tenant:b"]), st.none() | st.integers(0, 9)),
+        st.dictionaries(st.sampled_from(["tenant:a", "tenant:b"]), st.integers(0, 9)),
+    ),
 )
 def test_splitting_loses_nothing_and_nothing_is_charged_twice(
-    whole: Share, weights: dict[str, int], policy: PreemptionPolicy, standing: Standing
+    whole: Share, weights: dict[str, int], policy: PreemptionPolicy, standing: Standing, served: Served
 ) -> None:
-    parts = split_share(whole, weights)
+    parts = split_share(whole, weights, served)
     assert shares_add_up(whole, parts) == []
     for part in parts:
-        assert part.entitled_milli_gpus <= part.milli_gpus
+        assert 0 <= part.entitled_milli_gpus <= part.milli_gpus
         made = charges(preemption(), part, PLATFORM, policy, standing, PRICES, PRICES)
         assert nothing_charged_twice(part, made) == []
         if policy.charged_to != "entitlement":
