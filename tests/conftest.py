@@ -13,7 +13,12 @@ from django.conf import settings
 from hypothesis import HealthCheck, Verbosity
 from hypothesis import settings as hypothesis_settings
 
-pytest_plugins = ["tests.fixtures.services", "tests.fixtures.browser", "tests.fixtures.prometheus"]
+pytest_plugins = [
+    "tests.fixtures.services",
+    "tests.fixtures.browser",
+    "tests.fixtures.prometheus",
+    "tests.fixtures.demo_month",
+]
 
 SLOW_MACHINE = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 hypothesis_settings.register_profile(

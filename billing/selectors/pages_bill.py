@@ -112,8 +112,10 @@ class PoolShare:
     capacity_gpu_us: int
 
     @property
-    def percent(self) -> str:
-        return percent_of(self.gpu_us, self.capacity_gpu_us)
+    def ppm(self) -> int | None:
+        """The share in millionths; None of a pool without capacity."""
+        capacity = self.capacity_gpu_us
+        return round_half_even(self.gpu_us * 1_000_000, capacity) if capacity else None
 
 
 def shares_of_capacity(statement: Statement) -> list[PoolShare]:

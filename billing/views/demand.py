@@ -17,7 +17,7 @@ from billing.selectors.demand import DemandRow, RejectionRow, demand, rejections
 from billing.selectors.pages_demand import refusals_booked
 from billing.views.windows import WindowPage
 from ledger.core.figures import percentages
-from ledger.core.units import fixed_decimal, round_half_even
+from ledger.core.units import fixed_decimal, round_half_even, seconds_text
 from ledger.models import Rejection
 from ledger.templatetags.figures import duration
 from ledger.views.page import shown_zone
@@ -27,7 +27,7 @@ from ledger.views.tables import (
     GPU_HOURS,
     GPUS,
     INSTANT,
-    PERCENT,
+    SHARE,
     TEXT_FILTER,
     Column,
     Kind,
@@ -132,7 +132,7 @@ def funnel_table(rows: Callable[[], Sequence[DemandRow]]) -> Table:
     def totals() -> dict[str, Any]:
         whole = whole_of(rows())
         names = ("asked", *OUTCOMES)
-        return {**{name: getattr(whole, name) for name in names}, "explicit": _percent(whole.explicit_ppm)}
+        return {**{name: getattr(whole, name) for name in names}, "explicit_share": whole.explicit_ppm}
 
     return Table(
         "funnel",
@@ -143,10 +143,10 @@ def funnel_table(rows: Callable[[], Sequence[DemandRow]]) -> Table:
             Column("asked", _("Asked"), COUNT, of="funnel.asked"),
             *[Column(name, title, COUNT, of=f"funnel.{name}") for name, title in OUTCOMES.items()],
             Column(
-                "explicit",
+                "explicit_share",
                 _("Explicit"),
-                PERCENT,
-                of=lambda row: _percent(row.funnel.explicit_ppm),
+                SHARE,
+                of="funnel.explicit_ppm",
                 unit=_("of failures"),
                 help=_("Refused with a 4xx and Retry-After, of everything that was not completed"),
             ),
@@ -188,7 +188,7 @@ def refusing_table(rows: Callable[[], Sequence[DemandRow]], currency: str) -> Ta
 
 _WAIT = Kind(
     lambda us: "–" if us is None else duration(us // 1000),
-    lambda us: "" if us is None else fixed_decimal(us, 6),
+    lambda us: "" if us is None else seconds_text(us),
     is_number=True,
 )
 

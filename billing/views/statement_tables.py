@@ -19,6 +19,7 @@ from ledger.views.tables import (
     GPU_HOURS,
     INSTANT,
     PERCENT,
+    SHARE,
     TEXT_FILTER,
     Column,
     Table,
@@ -98,7 +99,7 @@ def shares_table(rows: Callable[[], list[PoolShare]]) -> Table:
         Column("gpu_model", _("GPU model")),
         Column("gpu_hours", _("Occupied"), GPU_HOURS, of="gpu_us", unit=_("GPU-hours")),
         Column("capacity_gpu_hours", _("Capacity"), GPU_HOURS, of="capacity_gpu_us", unit=_("GPU-hours")),
-        Column("share_of_capacity", _("Share of capacity"), PERCENT, of="percent"),
+        Column("share_of_capacity", _("Share of capacity"), SHARE, of="ppm"),
     ]
     return Table("shares", rows, columns, label=_("Share of capacity"))
 

@@ -1,4 +1,5 @@
-"""`?format=csv` on every list: the same rows, RFC 4180, spreadsheet formulas defused (`&excel=1`: for spreadsheets)."""
+"""JSON, and `?format=csv` on every list: the same rows, RFC 4180, spreadsheet formulas defused (`&excel=1`: for
+spreadsheets). An instant is the same text in both, and in every file of the ledger."""
 
 from __future__ import annotations
 
@@ -8,9 +9,22 @@ from datetime import datetime
 from typing import Any
 
 from django.utils.translation import gettext
-from rest_framework.renderers import BaseRenderer
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.utils.encoders import JSONEncoder
 
 from ledger.core.csv_stream import csv_pieces
+from ledger.core.instants import instant_text
+
+
+class LedgerEncoder(JSONEncoder):
+    """Instants as in files."""
+
+    def default(self, obj: Any) -> Any:
+        return instant_text(obj) if isinstance(obj, datetime) else super().default(obj)
+
+
+class JsonRenderer(JSONRenderer):
+    encoder_class = LedgerEncoder
 
 
 class CsvRenderer(BaseRenderer):
@@ -47,9 +61,11 @@ def _excel(context: Mapping[str, Any] | None) -> bool:
 
 
 def _flat(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False, default=_plain) if isinstance(value, dict | list) else value
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, default=_plain)
+    return instant_text(value) if isinstance(value, datetime) else value
 
 
 def _plain(value: Any) -> str:
     """Instants inside of a cell, as they stand outside of one."""
-    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else str(value)
+    return instant_text(value) if isinstance(value, datetime) else str(value)

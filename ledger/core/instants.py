@@ -6,9 +6,14 @@ from datetime import UTC, datetime
 
 
 def instant_text(instant: datetime | None) -> str:
-    """UTC ISO 8601 with milliseconds only where there are any; empty for None."""
+    """UTC ISO 8601; what happened has milliseconds only where there are any, what we recorded may be finer.
+
+    Empty for None.
+    """
     if instant is None:
         return ""
     utc = instant.astimezone(UTC)
-    precision = "milliseconds" if utc.microsecond else "seconds"
+    precision = (
+        "seconds" if not utc.microsecond else "microseconds" if utc.microsecond % 1000 else "milliseconds"
+    )
     return utc.replace(tzinfo=None).isoformat(timespec=precision) + "Z"

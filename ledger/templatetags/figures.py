@@ -185,12 +185,12 @@ def money_cell(amount_micro: Number, currency: str) -> SafeString:
 
 @register.filter
 def price(price_micro: Number) -> SafeString:
-    """A unit price or an exact amount with all of its places, at least two."""
+    """A unit price or an exact amount with all of its places, at least two; the title has it as files and API do."""
     if price_micro is None:
         return _unknown()
-    text = micro_text(int(price_micro))
-    text += {-1: ".00", 2: "0"}.get(len(text) - text.rfind(".") if "." in text else -1, "")
-    return _figure(text, text, dash=True)
+    exact = micro_text(int(price_micro))
+    text = exact + {-1: ".00", 2: "0"}.get(len(exact) - exact.rfind(".") if "." in exact else -1, "")
+    return _figure(text, exact, dash=True)
 
 
 @register.filter
@@ -205,6 +205,17 @@ def signed_percent(text: str | None) -> str:
 @register.filter
 def percent(text: str) -> str:
     return figures.DASH if figures.is_zero(text) else f"{text}{figures.THIN_SPACE}%"
+
+
+@register.filter
+def share(ppm: int | None) -> SafeString | str:
+    """A share in millionths as a percentage; its value and title are the fraction, as in files and from the API."""
+    if ppm is None:
+        return figures.DASH
+    shown = f"{fixed_decimal(round_half_even(ppm, 1000), 1)}{figures.THIN_SPACE}%"
+    fraction = fixed_decimal(ppm, 6)
+    text = figures.DASH if ppm == 0 else shown
+    return format_html('<data class="figure" value="{}" title="{}">{}</data>', fraction, fraction, text)
 
 
 @register.filter

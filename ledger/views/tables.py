@@ -45,7 +45,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
@@ -60,6 +59,7 @@ from django.utils.translation import gettext as _
 from ledger.core import figures
 from ledger.core.csv_stream import csv_pieces
 from ledger.core.currency import minor_places
+from ledger.core.instants import instant_text
 from ledger.core.units import fixed_decimal, gpu_hours_text, micro_text, milli_gpus_text, seconds_text
 from ledger.templatetags import figures as cells
 from ledger.views.page import Page
@@ -93,16 +93,6 @@ def _known(text: Callable[[Any], str]) -> Callable[[Any], str]:
     return lambda value: "" if value is None else text(value)
 
 
-def _utc(at: datetime) -> str:
-    """As in every CSV of the ledger: UTC, ISO 8601, milliseconds only where there are any."""
-    utc = at.astimezone(UTC)
-    return (
-        utc.strftime("%Y-%m-%dT%H:%M:%S")
-        + (f".{utc.microsecond // 1000:03d}" if utc.microsecond else "")
-        + "Z"
-    )
-
-
 TEXT = Kind()
 CODE = Kind(css="code")
 NOWRAP = Kind(css="nowrap")
@@ -116,8 +106,10 @@ PRICE = Kind(cells.price, _known(micro_text), is_number=True)
 PERCENT = Kind(
     lambda value: cells.percent(value) if value is not None else figures.DASH, _plain, is_number=True
 )
+# Millionths of a whole: a percentage on the page, the fraction in CSV, as from the API.
+SHARE = Kind(cells.share, _known(lambda ppm: fixed_decimal(int(ppm), 6)), is_number=True)
 CHANGE = Kind(cells.signed_percent, _plain, is_number=True)
-INSTANT = Kind(cells.instant, _known(_utc))
+INSTANT = Kind(cells.instant, _known(instant_text))
 DAY = Kind(
     lambda day: figures.DASH if day is None else f"{day:%Y-%m-%d}", _known(lambda day: f"{day:%Y-%m-%d}")
 )
@@ -549,6 +541,7 @@ __all__ = [
     "NOWRAP",
     "PERCENT",
     "PRICE",
+    "SHARE",
     "TEXT",
     "TEXT_FILTER",
     "BoundTable",

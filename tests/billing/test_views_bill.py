@@ -112,7 +112,7 @@ def test_a_team_is_a_label_of_the_work(books: Books, people: dict[str, User]) ->
 def test_the_share_of_capacity(people: dict[str, User]) -> None:
     assert rows_of(client_of(people["viewer-of-acme"]), ACME, "shares") == [
         ("pool", "gpu_model", "gpu_hours", "capacity_gpu_hours", "share_of_capacity"),
-        ("bj-h100", "H100", "44", "160", "27.5"),
+        ("bj-h100", "H100", "44", "160", "0.275000"),
     ]
 
 

@@ -137,7 +137,7 @@ def test_the_funnel_adds_up_and_refusing_stands_beside_killing(asked: None, fina
         ["3", "0", "0", "0", "0", "0"],
         ["10", "5", "1", "2", "0", "0"],
     ]
-    assert [row["explicit"] for row in rows] == ["", "25.0"]
+    assert [row["explicit_share"] for row in rows] == ["", "0.250000"]
     (cost,) = file_of(finance, "/demand/", "refusing")
     assert (cost["declined"], cost["basis"], cost["killing"]) == ("1.8", "gpu_time", "3.680062")
     page = finance.get("/demand/", {"window": MONTH})
