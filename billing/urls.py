@@ -3,6 +3,7 @@
 from django.urls import URLPattern, URLResolver, path
 
 from billing.views.alerts import AlertPage, AlertsPage
+from billing.views.api_tokens import TokenPage
 from billing.views.audit import AuditPage
 from billing.views.budgets import BudgetsPage
 from billing.views.calibration import CalibrationPage
@@ -11,6 +12,7 @@ from billing.views.cluster import ClusterPage
 from billing.views.demand import DemandPage
 from billing.views.lending import LendingPage
 from billing.views.months import Home, MonthFile, MonthPage, MonthsPage
+from billing.views.people import UserPage, UsersPage
 from billing.views.plan import PlanPage
 from billing.views.platform import PlatformPage
 from billing.views.pools import PoolPage
@@ -49,6 +51,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("budgets/", BudgetsPage.as_view(), name="budgets"),
     path("plan/", PlanPage.as_view(), name="plan"),
     path("audit/", AuditPage.as_view(), name="audit"),
+    path("settings/users/", UsersPage.as_view(), name="users"),
+    path("settings/users/<int:user_id>/", UserPage.as_view(), name="user"),
+    path("settings/tokens/<int:token_id>/", TokenPage.as_view(), name="token"),
     path("settings/", SettingsPage.as_view(), name="settings"),
     path("calibration/", CalibrationPage.as_view(), name="calibration"),
     path("search/", SearchPage.as_view(), name="search"),

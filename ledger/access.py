@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,15 @@ class Access:
         """Sign off and answer for sources, retry quarantine, map identities."""
         return self.is_platform or self.is_finance
 
+    @property
+    def sees_people(self) -> bool:
+        """Users and tokens: whoever runs or checks the ledger, and a tenant's admin its own."""
+        return self.sees_all_tenants or bool(self.admin_of)
+
+    @property
+    def manages_people(self) -> bool:
+        return self.is_finance or bool(self.admin_of)
+
     def sees_tenant(self, tenant_id: int | None) -> bool:
         return self.sees_all_tenants or (tenant_id is not None and tenant_id in self.tenant_ids)
 
@@ -61,11 +71,20 @@ class Access:
 NOBODY = Access()
 
 
+def may_give_token(access: Access, role: str, tenant_ids: Collection[int]) -> bool:
+    """Whether a person may make, and end, a token that may do this: never more than it may do itself."""
+    if access.is_finance:
+        return True
+    if role in (Role.PLATFORM, Role.INGEST):
+        return access.is_platform
+    return role in TENANT_ROLES and bool(tenant_ids) and access.admin_of.issuperset(tenant_ids)
+
+
 def access_of_user(user: Any) -> Access:
     """The access of a signed-in user (one query); NOBODY for anyone else."""
     if isinstance(user, TokenPrincipal):
         return user.access
-    if not isinstance(user, User) or not user.is_active:
+    if not isinstance(user, User) or not user.is_active or user.must_change_password:
         return NOBODY
     cached: Access | None = getattr(user, "_access", None)
     if cached is None:

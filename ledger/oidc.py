@@ -20,6 +20,7 @@ from ledger.models import Membership, Role, Tenant, User
 from ledger.models.access import TENANT_ROLES
 from ledger.services.audit import Actor, record
 from ledger.services.tokens import record_roles
+from ledger.services.users import end_tokens_beyond, role_names
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,11 @@ class OpenIdBackend(OIDCAuthenticationBackend):  # type: ignore[misc]
 
     @transaction.atomic
     def update_user(self, user: User, claims: dict[str, Any]) -> User:
+        """Whoever made the account here may know its password: from now on only the provider opens it."""
+        if user.has_usable_password() or user.must_change_password:
+            user.set_unusable_password()
+            user.must_change_password = False
+            user.save(update_fields=["password", "must_change_password"])
         if settings.OIDC_ROLES:  # otherwise people are given roles here
             _give_roles(user, _roles(claims.get(settings.OIDC_GROUPS_CLAIM) or []))
         return user
@@ -81,7 +87,7 @@ def _give_roles(user: User, roles: set[tuple[str, str]]) -> None:
         if role in Role.values and (slug in tenants if role in TENANT_ROLES else not slug)
     }
     kept = set()
-    before = _named(user)
+    before = role_names(user)
     for membership in user.memberships.all():
         key = (membership.role, membership.tenant_id)
         if key in wanted:
@@ -91,9 +97,6 @@ def _give_roles(user: User, roles: set[tuple[str, str]]) -> None:
     Membership.objects.bulk_create(
         Membership(user=user, role=role, tenant_id=tenant) for role, tenant in sorted(wanted - kept, key=str)
     )
-    record_roles(user, before, _named(user), Actor("sign-in"))
-
-
-def _named(user: User) -> list[str]:
-    rows = user.memberships.values_list("role", "tenant__holder__slug")
-    return [role if tenant is None else f"{role}:{tenant}" for role, tenant in rows]
+    by = Actor("sign-in")
+    record_roles(user, before, role_names(user), by)
+    end_tokens_beyond(user, by)

@@ -21,6 +21,7 @@ class ApprovalKind(models.TextChoices):
     OVERRIDE = "override"
     CREDIT = "credit"
     TERMS = "terms", "rates, policies, contracts"
+    ACCESS = "access", "role of finance"
 
 
 class Approval(models.Model):

@@ -10,6 +10,7 @@ from billing.models import Approval, ApprovalKind, Decision, Dispute
 from billing.services.approvals import Deed, decide_approval
 from billing.services.credits import grant_credit
 from billing.services.disputes import reopen_dispute
+from billing.services.grants import give_finance
 from billing.services.overrides import waive_items
 from billing.services.proposals import put_in_force
 from ledger.services.audit import Actor
@@ -18,6 +19,7 @@ DEEDS: dict[str, Deed] = {
     ApprovalKind.OVERRIDE: waive_items,
     ApprovalKind.CREDIT: grant_credit,
     ApprovalKind.TERMS: put_in_force,
+    ApprovalKind.ACCESS: give_finance,
 }
 
 

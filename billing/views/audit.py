@@ -67,10 +67,11 @@ def _short(sha256: str) -> str:
     return f"{sha256[:_SHOWN_HASH]}…" if sha256 else "—"
 
 
-def deeds_table() -> Table:
+def deeds_table(rows: Callable[[], QuerySet[AuditEntry]] | None = None) -> Table:
+    """rows: newest first; all of them by default."""
     return Table(
         "deeds",
-        lambda: AuditEntry.objects.order_by("-pk"),
+        rows or (lambda: AuditEntry.objects.order_by("-pk")),
         [
             Column("recorded_at", _("When"), INSTANT, field="recorded_at"),
             Column("actor", _("Who"), field="actor", filter=TEXT_FILTER),

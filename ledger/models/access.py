@@ -16,6 +16,8 @@ class User(AbstractUser):
     """A person. What it may do comes from its memberships, never from is_staff."""
 
     language = models.CharField(max_length=10, blank=True)
+    # Its password was chosen by somebody else: until it is changed it opens nothing.
+    must_change_password = models.BooleanField(default=False)
 
 
 class Membership(models.Model):

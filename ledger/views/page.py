@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from django.contrib.auth.views import redirect_to_login
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils import timezone
 from django.views import View
 
@@ -46,6 +47,8 @@ class Page(View, ABC):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if not request.user.is_authenticated:
             return redirect_to_login(request.get_full_path())
+        if getattr(request.user, "must_change_password", False):
+            return HttpResponseRedirect(reverse("ledger:password"))
         self.access = access_of_user(request.user)
         if not type(self).allows(self.access):
             raise Http404

@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import AuthenticationForm
-from django.contrib.auth.views import LoginView, LogoutView
+from django.contrib.auth.views import LoginView, LogoutView, PasswordChangeView
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import check_for_language
+from django.utils.translation import gettext as _
 from django.views import View
 
 from ledger.models import User
+from ledger.services.audit import Actor
 from ledger.services.sign_ins import forget_failures, note_failure, seconds_to_wait
+from ledger.services.users import change_password
 from ledger.views.page import THEME_COOKIE, THEMES, ZONE_COOKIE, ZONES
 
 A_YEAR_S = 365 * 24 * 3600
@@ -58,6 +63,26 @@ def client_address(request: HttpRequest) -> str:
     """Where a request comes from. What our proxy saw stands last; what stands before it anybody can write."""
     forwarded = request.headers.get("X-Forwarded-For", "") if settings.IS_BEHIND_PROXY else ""
     return (forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", ""))[:45]
+
+
+class PasswordPage(PasswordChangeView):
+    """A person's own password; where somebody else chose it, this is the only page there is."""
+
+    template_name = "ledger/password.html"
+
+    def get_context_data(self, **context: Any) -> dict[str, Any]:
+        return super().get_context_data(has_password=self._has_password(), **context)
+
+    def _has_password(self) -> bool:
+        return self.request.user.is_authenticated and self.request.user.has_usable_password()
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        user: User = form.user
+        request_id = str(self.request.META.get("ledger.request_id", ""))
+        change_password(user, form.cleaned_data["new_password1"], Actor(user.get_username(), request_id))
+        update_session_auth_hash(self.request, user)
+        messages.success(self.request, _("The password is changed; elsewhere you are signed out."))
+        return HttpResponseRedirect("/")
 
 
 class SignOut(LogoutView):

@@ -130,6 +130,7 @@ class Shell:
             (sees, _("Alerts"), reverse("billing:alerts"), "a", ""),
             (runs_the_ledger, _("Audit"), reverse("billing:audit"), "u", ""),
             (runs_the_ledger, _("Settings"), reverse("billing:settings"), "s", ""),
+            (self.access.sees_people, _("Users and tokens"), reverse("billing:users"), "t", ""),
         ]
         return [entry for is_shown, *entry in entries if is_shown]  # type: ignore[misc]
 

@@ -13,7 +13,8 @@ from billing.services.months import compute_month
 from ingest.models import Batch
 from ledger.core.periods import Month
 from ledger.core.units import MICRO_PER_UNIT
-from ledger.models import Booking, Event, Membership, Pool, Role, Source, Tenant, User
+from ledger.models import ApiToken, Booking, Event, Membership, Pool, Role, Source, Tenant, User
+from ledger.services.tokens import create_api_token
 from tests.billing.level_facts import (
     MONTH,
     capacity,
@@ -148,6 +149,14 @@ def client_of(user: User | AnonymousUser) -> Client:
     if isinstance(user, User):
         client.force_login(user)
     return client
+
+
+def token_of_acme(name: str) -> ApiToken:
+    """A token that reads acme's bills; made once."""
+    found = ApiToken.objects.filter(name=name).first()
+    if found is not None:
+        return found
+    return create_api_token(name, Role.TENANT_VIEWER, tenants=[Tenant.objects.get(holder__slug="acme")])[0]
 
 
 def alert_of_acme(pool: Pool) -> Alert:

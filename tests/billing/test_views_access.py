@@ -22,6 +22,7 @@ from tests.billing.page_books import (
     line_position,
     make_books,
     make_people,
+    token_of_acme,
 )
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
@@ -81,6 +82,15 @@ RULES: dict[str, Rule] = {
     "billing:plan": Rule(WITH_A_ROLE),
     "billing:audit": Rule(RUNNERS),
     "billing:settings": Rule(RUNNERS),
+    "billing:users": Rule((*RUNNERS, "admin-of-acme")),
+    "billing:user": Rule(
+        (*RUNNERS, "admin-of-acme"),
+        lambda books: {"user_id": User.objects.get(username="viewer-of-acme").pk},
+    ),
+    "billing:token": Rule(
+        (*RUNNERS, "admin-of-acme"), lambda books: {"token_id": token_of_acme("reads-bills").pk}
+    ),
+    "ledger:password": Rule(EVERYBODY),
     "billing:calibration": Rule(RUNNERS),
     "billing:search": Rule(WITH_A_ROLE),
     "ingest:overview": Rule(RUNNERS),
@@ -160,7 +170,9 @@ def test_every_page_answers_whom_its_rule_names_and_nobody_else(
     assert wrong == []
 
 
-def test_the_unknown_visitor_is_sent_to_sign_in_from_every_page(books: Books) -> None:
+def test_the_unknown_visitor_is_sent_to_sign_in_from_every_page(
+    books: Books, people: dict[str, User]
+) -> None:
     wrong = []
     for name, rule in RULES.items():
         path = reverse(name, kwargs=rule.arguments(books))
