@@ -30,7 +30,7 @@ from ledger.selectors.people import (
 )
 from ledger.services.audit import Actor
 from ledger.services.tokens import create_api_token, revoke_token
-from ledger.templatetags.figures import instant
+from ledger.templatetags.figures import moment
 from ledger.views.acting import ActingPage, Refused, text_of
 from ledger.views.tables import CODE, INSTANT, TEXT_FILTER, Column, Filter, Table
 from ledger.wording import ROLES
@@ -67,15 +67,27 @@ def tokens_table(
             ),
             Column("for", _("For"), of=scope_of),
             Column("made_by", _("Made by"), of=_maker, field="created_by__username", filter=TEXT_FILTER),
-            Column("created_at", _("Created"), INSTANT, field="created_at"),
+            Column(
+                "created_at",
+                _("Created"),
+                INSTANT,
+                field="created_at",
+                html=lambda row: moment(row.created_at),
+            ),
             Column(
                 "expires_at",
                 _("Expires"),
                 INSTANT,
                 field="expires_at",
-                html=lambda row: instant(row.expires_at) if row.expires_at else _("never"),
+                html=lambda row: moment(row.expires_at) if row.expires_at else _("never"),
             ),
-            Column("last_used_at", _("Last used"), INSTANT, field="last_used_at"),
+            Column(
+                "last_used_at",
+                _("Last used"),
+                INSTANT,
+                field="last_used_at",
+                html=lambda row: moment(row.last_used_at),
+            ),
             Column(
                 "state",
                 _("State"),

@@ -41,6 +41,7 @@ from ledger.services.users import (
     reset_password,
     take_role,
 )
+from ledger.templatetags.figures import moment
 from ledger.views.acting import ActingPage, Refused, text_of
 from ledger.views.tables import INSTANT, TEXT_FILTER, Column, Filter, Table, words
 from ledger.wording import ROLES
@@ -189,8 +190,22 @@ def users_table(access: Access) -> Table:
                 of=user_state,
                 filter=Filter(lambda: list(USER_STATES.items()), where=_in_state),
             ),
-            Column("last_sign_in", _("Last sign-in"), INSTANT, of="last_login", field="last_login"),
-            Column("since", _("Since"), INSTANT, of="date_joined", field="date_joined"),
+            Column(
+                "last_sign_in",
+                _("Last sign-in"),
+                INSTANT,
+                of="last_login",
+                field="last_login",
+                html=lambda row: moment(row.last_login),
+            ),
+            Column(
+                "since",
+                _("Since"),
+                INSTANT,
+                of="date_joined",
+                field="date_joined",
+                html=lambda row: moment(row.date_joined),
+            ),
         ],
         label=_("Users"),
         empty=_("Nobody has a role here yet."),

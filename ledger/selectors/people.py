@@ -14,8 +14,8 @@ from ledger.models import ApiToken, Membership, Role, Tenant, User
 from ledger.models.access import TENANT_ROLES
 from ledger.querysets import visible_to
 
-OF_THE_LEDGER = (Role.FINANCE, Role.PLATFORM, Role.AUDITOR)
-OF_A_TENANT = (Role.TENANT_ADMIN, Role.TENANT_VIEWER)
+OF_THE_LEDGER = (Role.AUDITOR, Role.PLATFORM, Role.FINANCE)
+OF_A_TENANT = (Role.TENANT_VIEWER, Role.TENANT_ADMIN)
 TOKEN_STATES = ("in use", "expired", "revoked")
 
 
@@ -72,14 +72,15 @@ def tenants_to_give(access: Access) -> list[Tenant]:
 
 
 def roles_to_give(access: Access) -> list[Role]:
-    """Roles of people; finance also needs a second person for its own."""
+    """Roles of people, the least first; finance also needs a second person for its own."""
     if access.is_finance:
-        return [*OF_THE_LEDGER, *OF_A_TENANT]
+        return [*OF_A_TENANT, *OF_THE_LEDGER]
     return list(OF_A_TENANT) if access.admin_of else []
 
 
 def token_roles_to_give(access: Access) -> list[Role]:
-    return [role for role in Role if may_give_token(access, role, access.admin_of)]
+    least_first = (*OF_A_TENANT, Role.INGEST, *OF_THE_LEDGER)
+    return [role for role in least_first if may_give_token(access, role, access.admin_of)]
 
 
 def may_take(access: Access, membership: Membership) -> bool:

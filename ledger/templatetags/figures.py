@@ -238,6 +238,12 @@ def instant(at: datetime | None) -> SafeString | str:
     )
 
 
+@register.filter
+def moment(at: datetime | None) -> SafeString | str:
+    """To the second: when a person did something."""
+    return instant(None if at is None else at.replace(microsecond=0))
+
+
 def _clock(at: datetime) -> str:
     milliseconds = at.microsecond // 1000
     return f"{at:%Y-%m-%d %H:%M:%S}" + (f".{milliseconds:03d}" if milliseconds else "")
