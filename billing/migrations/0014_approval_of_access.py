@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("billing", "0012_load_tests"),
+        ("billing", "0013_preemption_class"),
     ]
 
     operations = [
