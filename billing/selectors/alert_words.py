@@ -9,7 +9,12 @@ from django.utils.translation import gettext as _
 
 from billing.core.alert_messages import Message
 from billing.models import Alert, AlertState, Severity
-from ledger.wording import ALERT_FIGURES, ALERT_KINDS, ALERT_UNITS, SEVERITIES
+from ledger.core import figures
+from ledger.core.currency import minor_places
+from ledger.core.units import MS_PER_HOUR, MS_PER_MINUTE, MS_PER_SECOND, money_fixed
+from ledger.wording import ALERT_FIGURES, ALERT_KINDS, ALERT_UNITS, QUOTA_LAYERS, SEVERITIES, TIME_UNITS
+
+_MS_OF = {"s": MS_PER_SECOND, "min": MS_PER_MINUTE, "h": MS_PER_HOUR}
 
 SEVERITY_ORDER: dict[str, int] = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
 
@@ -37,9 +42,20 @@ def figures_of(alert: Alert) -> list[tuple[str, str]]:
     rows = []
     places = {name: place for place, name in enumerate(ALERT_FIGURES)}
     for name, figure in sorted(alert.evidence.items(), key=lambda one: places.get(one[0], len(places))):
-        unit = ALERT_UNITS.get(figure["unit"], figure["unit"])
-        rows.append((str(ALERT_FIGURES.get(name, name)), f"{figure['value']} {unit}".strip()))
+        rows.append((str(ALERT_FIGURES.get(name, name)), _in_words(figure["value"], figure["unit"])))
     return rows
+
+
+def _in_words(value: str, unit: str) -> str:
+    """A figure with its unit: spans of time in their two largest units, amounts as money is printed."""
+    if unit in _MS_OF:
+        parts = figures.duration_parts(int(value) * _MS_OF[unit])
+        return " ".join(f"{number} {TIME_UNITS[size]}" for number, size in parts)
+    if unit == "layer":
+        return str(QUOTA_LAYERS.get(value, value))
+    if unit not in ALERT_UNITS and unit != "%":
+        value = money_fixed(int(Decimal(value).scaleb(6)), minor_places(unit))
+    return f"{figures.set_digits(value)} {ALERT_UNITS.get(unit, unit)}".strip()
 
 
 def message_of(alert: Alert, *, is_resolved: bool, base_url: str) -> Message:

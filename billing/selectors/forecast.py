@@ -35,6 +35,10 @@ class TokenQuota:
     used: int
     exhausted_at: datetime | None
 
+    @property
+    def is_used_up(self) -> bool:
+        return self.used >= self.quota
+
 
 @dataclass(frozen=True)
 class TenantForecast:

@@ -11,10 +11,11 @@ from django.db import transaction
 from django.db.models import Q
 
 from billing.core import alerts as core
+from billing.core.alert_history import MEASURED, looks, stretches
 from billing.models import Alert, AlertRule, AlertState, Occasion
 from billing.selectors.alert_facts import Facts
 from billing.services.alert_delivery import announce
-from ledger.core.periods import to_datetime, to_ms
+from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.locks import Lock, try_acquire
 from ledger.models import Pool, Tenant
 from ledger.services.audit import Actor, record
@@ -72,8 +73,9 @@ class AlertError(ValueError):
 def evaluate_alerts(now: datetime, since: datetime | None = None) -> dict[str, int]:
     """Look at every enabled rule as of `now`; returns how many alerts were opened, seen again and resolved.
 
-    since: how far back stretches that are over are looked for (default: 2 hours; once an hour 26). Safe to repeat;
-    where another worker is at it, nothing happens.
+    since: how far back stretches that are over are looked for (default: 2 hours; once an hour 26); where it is given,
+    rules that measure over a time are looked at all the way from there. Safe to repeat; where another worker is at
+    it, nothing happens.
     """
     counts = {"opened": 0, "seen": 0, "resolved": 0}
     if not try_acquire(Lock.ALERTS):
@@ -83,20 +85,28 @@ def evaluate_alerts(now: datetime, since: datetime | None = None) -> dict[str, i
         AlertRule.objects.filter(enabled=True).select_related("pool", "tenant__holder").order_by("name")
     ):
         if rule.kind in LOOKS and (rule.kind not in SLOW or since or not now.minute % SLOW_EVERY_MINUTES):
-            for name, count in _look(rule, facts, now).items():
+            for name, count in _look(rule, facts, now, in_hindsight=since is not None).items():
                 counts[name] += count
     _end_of_disabled(now)
     return counts
 
 
-def _look(rule: AlertRule, facts: Facts, now: datetime) -> dict[str, int]:
+def _look(rule: AlertRule, facts: Facts, now: datetime, in_hindsight: bool) -> dict[str, int]:
     """One rule that fails must not silence the others: its alerts stay as they are, and the log says why."""
     try:
         with transaction.atomic():
-            return _settle(rule, list(LOOKS[rule.kind](_core_rule(rule), facts)), facts, now)
+            return _settle(rule, _found(rule, facts, in_hindsight), facts, now)
     except Exception:
         logger.exception("alert rule %s could not be looked at", rule.name)
         return {}
+
+
+def _found(rule: AlertRule, facts: Facts, in_hindsight: bool) -> list[core.Finding]:
+    wanted, look = _core_rule(rule), LOOKS[rule.kind]
+    if not in_hindsight or rule.kind not in MEASURED:
+        return list(look(wanted, facts))
+    instants = looks(Span(facts.since_ms, facts.now_ms), rule.lasting_s)
+    return stretches((now_ms, list(look(wanted, Facts(now_ms, facts.since_ms)))) for now_ms in instants)
 
 
 def _core_rule(rule: AlertRule) -> core.Rule:

@@ -104,7 +104,12 @@ class BudgetsPage(ActingPage):
                 for row in self.budgets
                 if row.spending.left >= 0 and (row.spending.expected or 0) > row.spending.limit
             ],
-            "exhausting": [row for row in self.quotas if row.tokens and row.tokens.exhausted_at],
+            "used_up": [row for row in self.quotas if row.tokens and row.tokens.is_used_up],
+            "exhausting": [
+                row
+                for row in self.quotas
+                if row.tokens and row.tokens.exhausted_at and not row.tokens.is_used_up
+            ],
             "to_date_micro": sum(one.to_date for one in spent),
             "expected_micro": _sum([one.expected for one in spent]),
             "low_micro": _sum([one.low for one in spent]),
@@ -295,6 +300,12 @@ def forecasts_table(rows: Callable[[], Sequence[TenantForecast]], currency: str)
     )
 
 
+def _used_up_at(row: TenantForecast) -> Any:
+    if row.tokens is None or row.tokens.exhausted_at is None:
+        return _("not this month")
+    return _("used up") if row.tokens.is_used_up else instant(row.tokens.exhausted_at)
+
+
 def quotas_table(rows: Callable[[], Sequence[TenantForecast]]) -> Table:
     def share(row: TenantForecast) -> str | None:
         tokens = row.tokens
@@ -315,9 +326,7 @@ def quotas_table(rows: Callable[[], Sequence[TenantForecast]]) -> Table:
                 _("Used up at"),
                 INSTANT,
                 of="tokens.exhausted_at",
-                html=lambda row: (
-                    instant(row.tokens.exhausted_at) if row.tokens.exhausted_at else _("not this month")
-                ),
+                html=_used_up_at,
                 css=lambda row: "alarm" if row.tokens.exhausted_at else "",
             ),
         ],

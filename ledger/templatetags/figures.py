@@ -360,9 +360,9 @@ def batch_state(name: str) -> str:
 
 
 @register.filter
-def ppm_percent(ppm: int) -> str:
-    """Millionths as a percentage without trailing zeros."""
-    text = fixed_decimal(ppm, 4).rstrip("0").rstrip(".")
+def ppm_percent(ppm: int, places: int = 4) -> str:
+    """Millionths as a percentage of at most so many places, without trailing zeros."""
+    text = fixed_decimal(round_half_even(ppm, 10 ** (4 - places)), places).rstrip("0").rstrip(".")
     return f"{text}{figures.THIN_SPACE}%"
 
 

@@ -10,6 +10,7 @@ import pytest
 from django.db import connection, transaction
 
 from billing.models import Alert, AlertRule, Budget, Calibration
+from billing.selectors.alert_words import figures_of
 from billing.services import alerts as services
 from billing.services.alerts import AlertError, acknowledge_alert, evaluate_alerts, resolve_alert
 from billing.services.months import compute_month
@@ -259,6 +260,23 @@ def test_rejections_by_tenant(pool: Pool) -> None:
     ]
 
 
+def test_what_was_measured_in_the_past_is_found_in_hindsight_once(pool: Pool) -> None:
+    rule("rejections", threshold=100, lasting_s=3600)
+    for number, (at, count) in enumerate([(1.5, 120), (2.5, 300), (5.5, 99), (8.5, 400), (11.5, 100)]):
+        reject(number, "acme", hour(at), count, None)
+    expected = [
+        ("tenant:acme", "resolved", hour(2), hour(2), hour(4), False),
+        ("tenant:acme", "resolved", hour(9), hour(9), hour(10), False),
+        ("tenant:acme", "open", hour(12), hour(12), None, True),
+    ]
+    assert evaluate_alerts(hour(12), since=hour(0)) == {"opened": 3, "seen": 0, "resolved": 0}
+    assert alerts() == expected
+    assert Alert.objects.earliest("opened_at").evidence["rejections"] == {"value": "300", "unit": "count"}
+    assert evaluate_alerts(hour(12), since=hour(0))["opened"] == 0
+    assert evaluate_alerts(hour(12), since=hour(7))["opened"] == 0
+    assert alerts() == expected
+
+
 def test_conversion_beyond_the_tolerance_of_the_calibration(pool: Pool) -> None:
     rule("conversion_drift", lasting_s=24 * 3600)
     model = ModelName.objects.create(name="qwen3")
@@ -352,6 +370,25 @@ def test_each_threshold_of_a_budget_is_news(pool: Pool) -> None:
         ("tenant:acme#2026-10 · GPU-hour · 80 %", "resolved", "96.0"),
         ("tenant:acme#2026-10 · GPU-hour · 100 %", "open", "144.0"),
     ]
+
+
+def test_evidence_in_words(pool: Pool) -> None:
+    evidence = {
+        "lasted": {"value": "8192", "unit": "s"},
+        "gpu_hours": {"value": "1041.96", "unit": "GPU-hour"},
+        "deviation": {"value": "-12.5", "unit": "%"},
+        "spent": {"value": "296535.949163", "unit": "USD"},
+        "full_layer": {"value": "serving", "unit": "layer"},
+        "allowed": {"value": "48", "unit": "h"},
+    }
+    assert dict(figures_of(Alert(evidence=evidence))) == {
+        "Deviation": "−12.5 %",
+        "Spent": "296\u202f535.95 USD",
+        "Allowed": "2 d",
+        "GPU time": "1\u202f041.96 GPU-hours",
+        "Lasted": "2 h 16 min",
+        "Full layer": "serving layer",
+    }
 
 
 def test_a_rule_that_fails_silences_no_other(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 
 from billing.core import configuration
+from billing.core.quota_drift import QuotaFact, drift_episodes
 from ingest.core.demo import DemoMonth, DemoSize, batches, generate
 from ingest.core.parse import Rejected, parse_body
 from ledger.core.periods import Month
@@ -231,7 +232,9 @@ def test_every_line_is_an_event_of_the_contract(case: str) -> None:
     month = month_of(case)
     after_ms = month.month.span(month.zone).end_ms
     parsed = list(parse_body(batches(month.events, 2000), "", "application/x-ndjson", after_ms))
-    assert [event for event in parsed if isinstance(event, Rejected)] == []
+    # One is wrong on purpose (docs/demo.md).
+    assert {event.reason for event in parsed if isinstance(event, Rejected)} == {"unknown_field"}
+    assert len({event.id for event in parsed if isinstance(event, Rejected)}) == 1
     assert len(parsed) == len(month.events)
 
 
@@ -255,6 +258,37 @@ def test_some_come_late_and_some_twice() -> None:
     assert 0.007 < late / len(month.events) < 0.02
 
 
+@in_every_case
+def test_a_delivery_of_nodes_is_planned_beyond_the_next_month(case: str) -> None:
+    month = month_of(case)
+    after_next = month.month.next().next().span(month.zone)
+    planned = [event for event in month.events if event.time_ms >= after_next.start_ms]
+    assert {event.time_ms for event in planned} == {after_next.start_ms + 10 * MS_PER_HOUR}
+    assert all(event.sent_ms < month.month.span(month.zone).end_ms for event in planned)
+    data = json.loads(planned[0].line)["data"]
+    assert (
+        milli(data["gpus"])
+        > next(pool.gpus for pool in month.company.pools if pool.slug == data["pool"]) * 1000
+    )
+
+
+def test_quotas_drift_apart_on_three_days_for_one_tenant_and_never_for_another() -> None:
+    month, facts = month_of("default"), defaultdict(list)
+    for event in books_of("default").of("quota"):
+        data = event["data"]
+        scope = data.get("pool") or data["service"]
+        limit, used = milli(data["limit"]), milli(data["used"])
+        assert used <= limit
+        fact = QuotaFact(ms(event["time"]), data["layer"], data["resource"], scope, limit, used)
+        facts[data["tenant"]].append(fact)
+    drifts = {tenant: drift_episodes(of, month.month.span(month.zone)) for tenant, of in facts.items()}
+    assert {tenant: len(of) for tenant, of in drifts.items()} == {
+        "assistant": 0, "code": 3, "search": 0, "ads-ranking": 0,
+    }  # fmt: skip
+    assert {one.full_layer for one in drifts["code"]} == {"serving"}
+    assert [one.reaction_ms is None for one in drifts["code"]] == [True, True, False]
+
+
 def test_batches_hold_every_line_once() -> None:
     month = month_of("small")
     bodies = list(batches(month.events, 1000))
@@ -276,6 +310,9 @@ def test_configuration_is_usable_and_names_all_that_the_events_name(case: str) -
     }
     assert {e["source"] for e in books.events} <= {source.uri for source in wanted.source}
     slugs = {tenant.slug for tenant in wanted.tenant} | {service.slug for service in wanted.service}
+    assert {row.tenant for row in wanted.contract} | {row.tenant for row in wanted.budget} <= slugs
+    # The pilot that nobody has configured yet.
+    assert {e["data"]["service"] for e in books.of("usage")} - slugs == {"qwen3-coder"}
     assert {
         holder for e in books.reservations for holder in [e["data"].get("tenant") or e["data"]["service"]]
     } <= slugs

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import io
+import re
+import tempfile
+from collections import Counter
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.utils import timezone
 
 from ingest.models import Batch, QuarantinedEvent
+from ledger.core.periods import Month, to_ms
+from ledger.core.units import MS_PER_HOUR
 from ledger.demo_logins import DEMO_PASSWORD, demo_logins
 from ledger.models import (
     Booking,
@@ -21,11 +29,13 @@ from ledger.models import (
     HolderKind,
     Ledger,
     Level,
+    LevelKind,
     Period,
     Request,
     Role,
     Source,
     Tenant,
+    UsageHour,
     User,
 )
 from ledger.services.demo_users import create_demo_users
@@ -52,9 +62,10 @@ def test_a_month_is_booked_once_computed_and_holds() -> None:
     received, booked, duplicate, conflict, quarantined = (
         sum(column) for column in zip(*receipts, strict=True)
     )
-    assert received == booked + duplicate
+    assert received == booked + duplicate + quarantined
     assert duplicate > 50
-    assert conflict == quarantined == QuarantinedEvent.objects.count() == 0
+    assert conflict == 0
+    assert quarantined == QuarantinedEvent.objects.count()
     assert booked == Event.objects.count() + Request.objects.count()
     assert f"{booked} booked" in said
     assert not FactFinding.objects.filter(blocks_close=True).exists()
@@ -63,6 +74,7 @@ def test_a_month_is_booked_once_computed_and_holds() -> None:
     checked = io.StringIO()
     call_command("verify_ledger", stdout=checked, stderr=io.StringIO())
     assert "invariants hold" in checked.getvalue()
+    mend_and_retry()
 
     # Every source signs off, in Shanghai's midnight.
     ends_at = datetime(2026, 2, 28, 16, tzinfo=UTC)
@@ -80,16 +92,51 @@ def test_a_month_is_booked_once_computed_and_holds() -> None:
     assert (Level.objects.count(), Request.objects.count(), Booking.objects.count()) == before
 
 
+def mend_and_retry() -> None:
+    """What docs/demo.md says about the quarantine: name the forgotten service, try again, dismiss what is wrong."""
+    waiting = QuarantinedEvent.objects.filter(resolved_at=None).values_list("reason", "event_id").distinct()
+    reasons = Counter(reason for reason, _ in waiting)
+    assert reasons == {"unknown_service": 4, "unknown_field": 1}
+    file = Path(settings.BASE_DIR) / "docs" / "demo.md"
+    (table,) = re.findall(r"```toml\n(.*?)```", file.read_text(encoding="utf-8"), re.S)
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
+        config.write(table.replace('"code"', '"assistant"'))  # the smallest cast has no code
+        config.flush()
+        call_command("apply_config", config.name, stdout=io.StringIO(), stderr=io.StringIO())
+    call_command("retry_quarantine", stdout=io.StringIO(), stderr=io.StringIO())
+    left = QuarantinedEvent.objects.filter(resolved_at=None).values_list("reason", flat=True)
+    assert set(left) == {"unknown_field"}
+    assert UsageHour.objects.filter(service__holder__slug="qwen3-coder").count() == 4
+
+
 @pytest.mark.django_db
-def test_a_month_that_is_there_is_not_mixed_with_another_version() -> None:
+def test_months_are_loaded_after_one_another_and_never_another_version_of_one() -> None:
     load(MONTH, requests=50)
     events = Event.objects.count()
     with pytest.raises(CommandError, match=f"{MONTH} is loaded already, with seed 5, 6 tenants"):
         load(MONTH, requests=50, seed=6)
     assert Event.objects.count() == events
-    load("2026-03", requests=50)
-    assert {"2026-02", "2026-03"} <= set(Period.objects.values_list("month", flat=True))
+    now = timezone.now()
+    said = load(running=True, requests=50)
+    loaded = [Month.parse(text) for text in re.findall(r"Computing (\S+)", said)]
+    assert [str(month) for month in loaded] == expected_by(now)
     assert not FactFinding.objects.filter(blocks_close=True).exists()
+    beyond = Level.objects.filter(starts_at__gt=timezone.now())
+    assert set(beyond.values_list("kind", flat=True)) <= {LevelKind.CAPACITY, LevelKind.RESERVATION}
+    planned = beyond.filter(kind=LevelKind.CAPACITY).values_list("starts_at", flat=True)
+    assert {to_ms(at) for at in planned} == {
+        month.plus(2).starts_ms("Asia/Shanghai") + 10 * MS_PER_HOUR for month in loaded
+    }
+    # Only what is over is signed off.
+    complete = Period.objects.get(month=str(loaded[0]))
+    assert set(Source.objects.values_list("complete_until", flat=True)) == {complete.ends_at}
+
+
+def expected_by(now: datetime) -> list[str]:
+    """The last complete month, and the running one once it has run for an hour."""
+    running = Month.containing(to_ms(now), "Asia/Shanghai")
+    is_young = to_ms(now) < running.starts_ms("Asia/Shanghai") + MS_PER_HOUR
+    return [str(running.previous())] + ([] if is_young else [str(running)])
 
 
 @pytest.mark.django_db

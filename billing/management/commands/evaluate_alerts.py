@@ -15,8 +15,8 @@ from ledger.management.base import BadInput, LedgerCommand
 
 class Command(LedgerCommand):
     help = (
-        "Look at the alert rules as beat does every minute. With --since, shortages and quota drift that are over "
-        "are found from there on: after an import of old facts, or to see what a new rule would have said."
+        "Look at the alert rules as beat does every minute. With --since, what is over is found from there on, "
+        "budgets apart: after an import of old facts, or to see what a new rule would have said."
     )
     example = "manage.py evaluate_alerts --since 2026-10-01T00:00:00Z"
 

@@ -38,6 +38,26 @@ _TOKEN_PRICES = {  # per million: input, cached input, output, reasoning
 }
 
 
+# search's month needs a little more; in tokens of all models, for a company of the size written for.
+TOKEN_QUOTA = 96_000_000_000
+# For gov-cloud, on the model that its calls go to.
+RESERVED_THROUGHPUT: Json = {
+    "model": "deepseek-v3",
+    "pool": "sh-h20",
+    "input_tokens_per_minute": 240_000,
+    "output_tokens_per_minute": 48_000,
+}
+# Amounts and thresholds in percent, for a company of the size written for.
+_BUDGETS: dict[str, tuple[int, tuple[int, ...]]] = {
+    "research": (470_000, (50, 80, 95, 100)),
+    "assistant": (290_000, (50, 80, 100)),
+    "ads-ranking": (130_000, (80, 100)),
+    "code": (115_000, (80, 100)),
+    "robotics": (80_000, (50, 80, 100)),
+    "data-platform": (120_000, (80, 100)),
+}
+
+
 def mark(month: str) -> str:
     """The ledger option that says which version of a demo month is loaded."""
     return f"demo {month}"
@@ -101,16 +121,67 @@ def document(company: Company, calendar: Calendar, signature: str) -> Json:
                 "input_gpu_us_per_1k": plan.input_gpu_us,
                 "cached_input_gpu_us_per_1k": plan.cached_input_gpu_us,
                 "output_gpu_us_per_1k": plan.output_gpu_us,
+                "concurrency_per_gpu": str(plan.concurrency_per_gpu),
             }
             for plan in MODELS
         ],
+        "contract": _contracts(company, calendar),
+        "budget": _budgets(company),
         "source": _sources(company),
         "alert_rule": _alert_rules(),
     }
 
 
+def _contracts(company: Company, calendar: Calendar) -> list[Json]:
+    """Those who buy tokens and not GPU time: one beyond its monthly quota, one with throughput reserved for it."""
+    starts = {"valid_from": _from(calendar.span.start_ms), "kind": "tokens"}
+    rows: list[Json] = [
+        {
+            "tenant": "search",
+            **starts,
+            "token_quota": _rounded(TOKEN_QUOTA * company.scale, 1_000_000_000),
+            "overage_price": "0.55",
+            "on_preemption": "requeue",
+            "max_delay_seconds": 300,
+        },
+        {
+            "tenant": "gov-cloud",
+            **starts,
+            "delay_credit": "0.25",
+            "on_preemption": "degrade",
+            "max_delay_seconds": 60,
+            "reserved_throughput": [RESERVED_THROUGHPUT],
+        },
+    ]
+    present = {tenant.slug for tenant in company.tenants}
+    return [row for row in rows if row["tenant"] in present]
+
+
+def _budgets(company: Company) -> list[Json]:
+    """For every month. In the first one research nearly uses its up, and assistant outspends its own."""
+    present = {tenant.slug for tenant in company.tenants}
+    rows: list[Json] = []
+    for tenant, (amount, thresholds) in _BUDGETS.items():
+        rows.append(
+            {
+                "tenant": tenant,
+                "amount": str(_rounded(amount * company.scale, 500)),
+                "thresholds": list(thresholds),
+            }
+        )
+    rows.append({"tenant": "vision", "gpu_hours": str(_rounded(46_000 * company.scale, 100))})
+    return [row for row in rows if row["tenant"] in present]
+
+
+def _rounded(value: float, step: int) -> int:
+    return max(round(value / step), 1) * step
+
+
 def _alert_rules() -> list[Json]:
-    """The usual ones. A demo month is all that ever comes in: that nothing follows it is no news."""
+    """The usual ones. A demo month is all that ever comes in: that nothing follows it is no news.
+
+    Capacity is ordered months ahead, and whoever plans with it is told when it is.
+    """
     kinds = (
         *(
             "shortage",
@@ -123,6 +194,7 @@ def _alert_rules() -> list[Json]:
         *("budget", "budget_forecast", "unattributed", "silent_source", "capacity_change"),
     )
     rules: list[Json] = [{"name": kind.replace("_", "-"), "kind": kind} for kind in kinds]
+    rules[-1]["for"] = "60d"
     return [*rules, {"name": "ingest-lag", "kind": "ingest_lag", "enabled": False}]
 
 

@@ -17,10 +17,11 @@ TWICE_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """One line as it is sent. time_ms: when the fact holds from, or happened."""
+    """One line as it is sent. time_ms: when the fact holds from, or happened. sent_ms: when it reaches the ledger."""
 
     time_ms: int
     line: bytes
+    sent_ms: int
 
 
 def delivered(journal: Journal, random: Random) -> list[Delivered]:
@@ -28,13 +29,14 @@ def delivered(journal: Journal, random: Random) -> list[Delivered]:
     encode = msgspec.json.Encoder().encode
     sent: list[tuple[int, int, Delivered]] = []
     for number, entry in enumerate(journal.numbered()):
-        event = Delivered(entry.time_ms, encode(journal.cloud_event(entry)) + b"\n")
+        line = encode(journal.cloud_event(entry)) + b"\n"
         sent_ms = entry.announced_ms or entry.time_ms + random.randrange(200, 5000)
         if random.random() < LATE_SHARE:
             sent_ms += random.randrange(MS_PER_HOUR, 40 * MS_PER_HOUR)
-        sent.append((sent_ms, number, event))
+        sent.append((sent_ms, number, Delivered(entry.time_ms, line, sent_ms)))
         if random.random() < TWICE_SHARE:
-            sent.append((sent_ms + random.randrange(1000, 3 * MS_PER_HOUR), number, event))
+            again_ms = sent_ms + random.randrange(1000, 3 * MS_PER_HOUR)
+            sent.append((again_ms, number, Delivered(entry.time_ms, line, again_ms)))
     return [event for _, _, event in sorted(sent, key=lambda one: one[:2])]
 
 

@@ -44,6 +44,7 @@ class Incidents:
             self._reserve(plan)
         self._maintain(self.scheduler.pools[MAINTAINED_POOL])
         self._expand(self.scheduler.pools[EXPANDED_POOL])
+        self._announce_delivery(self.scheduler.pools[MAINTAINED_POOL])
         self._hackathon()
         self._rehearse()
         self._launch()
@@ -145,6 +146,15 @@ class Incidents:
     def _expand(self, pool: Pool) -> None:
         nodes = max(1, pool.plan.nodes * 3 // 20)
         self.scheduler.at(self.calendar.at(22, 10, 30), self._gain, pool, nodes * NODE, "expansion")
+
+    def _announce_delivery(self, pool: Pool) -> None:
+        """New nodes are ordered: what the pool will have once the month after the next begins is known on the 20th."""
+        after_next = Calendar(self.calendar.month.next().next(), self.calendar.zone)
+        milli_gpus = (pool.plan.nodes + max(1, pool.plan.nodes // 8)) * NODE
+        announced_ms = self.calendar.at(20, 15, 40)
+        self.scheduler.record.capacity(
+            pool.slug, after_next.at(1, 10), milli_gpus, "expansion", announced_ms=announced_ms
+        )
 
     # Stories
 

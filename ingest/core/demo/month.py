@@ -12,6 +12,7 @@ from ingest.core.demo.delivery import Delivered, delivered
 from ingest.core.demo.demand import Demand
 from ingest.core.demo.incidents import Incidents
 from ingest.core.demo.journal import Journal
+from ingest.core.demo.mistakes import write_mistakes
 from ingest.core.demo.pool import Pool
 from ingest.core.demo.quotas import write_quotas
 from ingest.core.demo.record import Record
@@ -74,6 +75,7 @@ def generate(
     scheduler.run()
     Traffic(calendar, cast, journal, record, incidents.launch_day, seed_text, size.requests).write()
     write_quotas(journal, record, cast, calendar, Random(f"{seed_text}/quotas"))
+    write_mistakes(journal, cast, calendar)
     masters = document(cast, calendar, size.signature(seed))
     return DemoMonth(
         month,

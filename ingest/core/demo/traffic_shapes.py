@@ -20,6 +20,7 @@ class ModelPlan:
     drift_percent: int
     has_gpu_seconds: bool
     busy_percent: int  # of its occupied GPU time, at the busiest hour
+    concurrency_per_gpu: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,8 @@ class CallerPlan:
 
 
 MODELS = (
-    ModelPlan("qwen3-235b", "qwen3-235b-a22b", "H200", 90_000, 4_500, 1_900_000, 22, 9, True, 78),
-    ModelPlan("deepseek-v3", "deepseek-v3", "H20", 310_000, 15_000, 5_200_000, 38, 4, False, 70),
+    ModelPlan("qwen3-235b", "qwen3-235b-a22b", "H200", 90_000, 4_500, 1_900_000, 22, 14, True, 76, 40),
+    ModelPlan("deepseek-v3", "deepseek-v3", "H20", 310_000, 15_000, 5_200_000, 38, 4, False, 70, 24),
 )
 
 CALLERS = (

@@ -20,6 +20,7 @@ from ingest.core.demo.configuration import mark
 from ingest.services.booking import book_batch
 from ingest.services.inbox import Body, accept_batch
 from ledger.core.periods import Month, to_datetime, to_ms
+from ledger.core.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_SECOND
 from ledger.demo_logins import DEMO_PASSWORD
 from ledger.management.base import BadInput, LedgerCommand
 from ledger.models import Ledger, Source, Tenant
@@ -48,31 +49,53 @@ class Command(LedgerCommand):
         parser.add_argument(
             "--requests", type=int, default=SIZE.requests, help="reported one by one (%(default)s)"
         )
+        parser.add_argument(
+            "--running",
+            action="store_true",
+            help="the running month as well, up to now, so that something runs",
+        )
         parser.add_argument("--time-zone", help=f"billing time zone of the ledger ({DEFAULT_ZONE})")
 
     def handle(self, *args: Any, **options: Any) -> None:
         now = timezone.now()
         zone = billing_zone(options["time_zone"])
-        month = wanted_month(options["month"], zone, now)
+        months = [wanted_month(options["month"], zone, now)]
+        running = Month.containing(to_ms(now), zone)
+        if (
+            options["running"]
+            and running.starts_ms(zone) + MS_PER_HOUR <= to_ms(now)
+            and running not in months
+        ):
+            months.append(running)
         size = DemoSize(options["tenants"], options["gpus"], options["requests"])
-        refuse_another(month, size, options["seed"])
+        for month in months:
+            refuse_another(month, size, options["seed"])
+        for month in months:
+            self.load(month, zone, size, options["seed"], to_ms(now))
+        self.make_accounts()
+
+    def load(self, month: Month, zone: str, size: DemoSize, seed: int, now_ms: int) -> None:
         self.say(f"Simulating {month} in {zone}: {size.tenants} tenants, about {size.gpus} GPUs")
         try:
-            demo = generate(month, zone, size, options["seed"])
+            demo = generate(month, zone, size, seed)
         except ValueError as error:
             raise BadInput(str(error)) from None
         self.apply(demo)
-        self.book(demo, to_ms(now))
+        self.book(demo, now_ms)
         self.say(f"Computing {month}")
         call_command("compute_allocation", str(month), stdout=self.stdout, stderr=self.stderr)
-        self.look_for_alerts(demo, to_ms(now))
-        self.make_accounts()
+        self.look_for_alerts(demo, now_ms)
 
     def look_for_alerts(self, demo: DemoMonth, now_ms: int) -> None:
-        """What the alert rules would have said in the course of the month; by the command's name, too."""
+        """What the alert rules would have said in the course of the month; by the command's name, too.
+
+        Budgets belong to the month that the clock shows: they are looked at in its last second, too.
+        """
         span = demo.month.span(demo.zone)
-        at, since = (to_datetime(ms).isoformat() for ms in (min(span.end_ms, now_ms), span.start_ms))
-        call_command("evaluate_alerts", at=at, since=since, stdout=self.stdout, stderr=self.stderr)
+        ends_ms = min(span.end_ms, now_ms)
+        for at_ms, since_ms in ((ends_ms - MS_PER_SECOND, span.start_ms), (ends_ms, ends_ms - MS_PER_DAY)):
+            at, since = to_datetime(at_ms).isoformat(), to_datetime(since_ms).isoformat()
+            call_command("evaluate_alerts", at=at, since=since, stdout=self.stdout, stderr=self.stderr)
 
     def apply(self, demo: DemoMonth) -> None:
         """By the command's name: prices are billing's business."""
@@ -85,8 +108,8 @@ class Command(LedgerCommand):
         self.say(f"Configuration: {said.getvalue().splitlines()[-1]}")
 
     def book(self, demo: DemoMonth, now_ms: int) -> None:
-        """Hand over what has happened by now: of a month that still runs, the part so far."""
-        happened = [event for event in demo.events if event.time_ms <= now_ms]
+        """Hand over what was sent by now: of a month that still runs, the part so far, and what is planned."""
+        happened = [event for event in demo.events if event.sent_ms <= now_ms]
         count = -(-len(happened) // BATCH_EVENTS)
         counts: Counter[str] = Counter()
         for content in self.progress(batches(happened, BATCH_EVENTS), "Booking", count, "batches"):

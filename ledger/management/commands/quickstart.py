@@ -111,9 +111,9 @@ class Command(LedgerCommand):
         if not is_empty and not unfinished.exists():
             self.say("The database holds data already; no demo month is loaded")
             return
-        self.say("Loading a demo month through the ordinary ingest path")
+        self.say("Loading a demo month, and the running one up to now, through the ordinary ingest path")
         unfinished.touch()
-        call_command("load_demo_month", stdout=self.stdout, stderr=self.stderr)
+        call_command("load_demo_month", running=True, stdout=self.stdout, stderr=self.stderr)
         unfinished.unlink()
 
     def start_processes(self, supervisor: Supervisor, host: str, first_port: int) -> str:
