@@ -89,8 +89,9 @@ def statement_row(statement: Statement) -> dict[str, Any]:
     }
 
 
-def _one(access: Access, statement_id: UUID) -> Statement:
-    statement = statements_for(access).filter(pk=statement_id).first()
+def _one(access: Access, statement_id: UUID, *, with_content: bool = False) -> Statement:
+    rows = statements_for(access).filter(pk=statement_id)
+    statement = (rows.defer(None) if with_content else rows).first()
     if statement is None:
         raise Http404
     return statement
@@ -142,7 +143,7 @@ class BorneForOthersView(ListView):
 
     @extend_schema(operation_id="statements_borne_for_others", responses=BorneRow(many=True))
     def get(self, request: Request, statement_id: UUID) -> Response:
-        rows = borne_for_others(_one(self.access, statement_id))
+        rows = borne_for_others(_one(self.access, statement_id, with_content=True))
         return self.page(lambda offset, limit: rows[offset : offset + limit], _borne_row)
 
 

@@ -8,9 +8,12 @@ from billing.models.statement import Statement
 
 
 class AnnexName(models.TextChoices):
-    """Preemptions come twice: with the names that the tenant sees, and as the ledger's own people see them."""
+    """Preemptions come twice: with the names that the tenant sees, and as the ledger's own people see them. Slots and
+    hits are what FOCUS files are made of: the lines' time slot by slot, and the preemptions with their measures."""
 
     USAGE = "usage"
+    SLOTS = "slots"
+    HITS = "hits"
     PREEMPTIONS = "preemptions"
     PREEMPTIONS_NAMED = "preemptions_named"
 

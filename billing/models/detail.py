@@ -8,9 +8,9 @@ from billing.models.statement import Statement
 
 
 class StatementDetail(models.Model):
-    """Slots and preemptions of an issued statement as they were at its close.
+    """Slots and preemptions of a statement that was issued without `slots` and `hits` among its files.
 
-    Written just before a closed month is computed again for late facts; until then the slots themselves say it.
+    Written just before its closed month is computed again for late facts; until then the slots themselves say it.
     `content`: zstd of text lines (billing.selectors.detail).
     """
 

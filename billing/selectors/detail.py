@@ -1,7 +1,8 @@
 """What a statement's lines are made of, slot by slot, and the preemptions that hit its tenant.
 
-A closed statement's detail never changes: once late facts have its month computed again, what was kept of it
-(`StatementDetail`) is read instead of the slots.
+A closed statement's detail never changes: it is read from the files that the statement was issued with. One that was
+issued without them is read from the slots, until late facts have its month computed again; then from what was kept just
+before (`StatementDetail`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
 import zstandard
@@ -18,7 +19,16 @@ from django.db import connection, transaction
 from django.db.models import Q
 
 from billing.core.focus import BilledLine
-from billing.models import PreemptionRecord, PreemptionShare, Statement, StatementDetail, StatementState
+from billing.models import (
+    AnnexName,
+    PreemptionRecord,
+    PreemptionShare,
+    Statement,
+    StatementAnnex,
+    StatementDetail,
+    StatementState,
+)
+from billing.selectors.annexes import annex_rows
 from billing.sql_exports import LENDERS_OF, SLOTS_OF_ACCOUNT
 from ledger.core.periods import to_ms
 from ledger.models import Purpose, ServiceClass
@@ -61,6 +71,11 @@ class Hit:
 
 def detail_of(statement: Statement, lines: Sequence[BilledLine]) -> Iterator[Slice | Hit]:
     """Slices in order of slot, then hits in order of decision. Streams: memory does not grow with the month."""
+    frozen = _frozen(statement, AnnexName.SLOTS)
+    if frozen is not None:
+        yield from slices_of_file(annex_rows(frozen))
+        yield from hits_of(statement)
+        return
     kept = _kept(statement)
     if kept is not None:
         yield from unpacked(kept)
@@ -71,10 +86,19 @@ def detail_of(statement: Statement, lines: Sequence[BilledLine]) -> Iterator[Sli
 
 def hits_of(statement: Statement) -> list[Hit]:
     """The preemptions alone."""
+    frozen = _frozen(statement, AnnexName.HITS)
+    if frozen is not None:
+        return list(hits_of_file(annex_rows(frozen)))
     kept = _kept(statement)
     if kept is None:
         return list(hits(statement))
     return [one for one in unpacked(kept) if isinstance(one, Hit)]
+
+
+def _frozen(statement: Statement, name: AnnexName) -> StatementAnnex | None:
+    if statement.state != StatementState.ISSUED:
+        return None
+    return StatementAnnex.objects.filter(statement=statement, name=name).first()
 
 
 def _kept(statement: Statement) -> bytes | None:
@@ -206,7 +230,37 @@ def _hit(
     )
 
 
-# What is kept: one text line per slice or hit.
+# The files that a statement is issued with: one row per slice, one per hit.
+
+SLOT_COLUMNS = ("line", "starts_ms", "ends_ms", "gpu_us", "lenders")
+HIT_COLUMNS = tuple(one.name for one in fields(Hit))
+
+
+def slot_rows(found: Iterable[Slice]) -> Iterator[tuple[object, ...]]:
+    for one in found:
+        yield one.position, one.starts_ms, one.ends_ms, one.gpu_us, ",".join(one.lenders)
+
+
+def slices_of_file(rows: Iterable[Sequence[str]]) -> Iterator[Slice]:
+    for position, starts_ms, ends_ms, gpu_us, lenders in rows:
+        named = tuple(filter(None, lenders.split(",")))
+        yield Slice(int(position), int(starts_ms), int(ends_ms), int(gpu_us), named)
+
+
+def hit_rows(found: Iterable[Hit]) -> Iterator[tuple[object, ...]]:
+    for one in found:
+        yield tuple("" if value is None else value for value in astuple(one))
+
+
+def hits_of_file(rows: Iterable[Sequence[str]]) -> Iterator[Hit]:
+    for role, preemption, pool, decided_ms, milli_gpus, cause, other, requeued, waiting in rows:
+        yield Hit(
+            role, preemption, pool, int(decided_ms), int(milli_gpus), cause, other,
+            int(requeued) if requeued else None, int(waiting),
+        )  # fmt: skip
+
+
+# What was kept of a statement issued without them: one text line per slice or hit.
 
 
 def packed(detail: Iterable[Slice | Hit]) -> bytes:

@@ -26,7 +26,6 @@ from ledger.models import ServiceClass
 # What the month can be split by inside the tenant; a label is written label:<name>.
 LABEL = "label:"
 SPLITS = ("user", "api_key", "model", "workload")
-OCCUPIED = ["reserved_used", "on_demand", "borrowed", "excess"]
 
 
 def bridge_between(before: Statement, after: Statement, lines: Iterable[StatementLine]) -> list[Step] | None:
@@ -82,6 +81,18 @@ def inside(statement: Statement, split: str) -> list[InsidePart]:
     ]
 
 
+def issued_gpu_us(statement: Statement) -> int:
+    """The GPU time that an issued statement's lines say, to compare the parts with; `statement` with its lines.
+
+    Unreserved idle time has a share of nobody's workloads, and is no part.
+    """
+    return sum(
+        int(line.quantity)
+        for line in statement.lines.all()
+        if line.unit == GPU_US and line.kind in OF_TIME and line.category != "unreserved_idle"
+    )
+
+
 _GROUP = ("pool", "service", "service_class", "category")
 
 
@@ -102,42 +113,11 @@ def _amounts_by_group(lines: Iterable[StatementLine]) -> dict[Group, int | None]
     return found
 
 
-@dataclass(frozen=True)
-class PoolShare:
-    """What the tenant occupied of a pool's capacity."""
-
-    pool: str
-    gpu_model: str
-    gpu_us: int
-    capacity_gpu_us: int
-
-    @property
-    def ppm(self) -> int | None:
-        """The share in millionths; None of a pool without capacity."""
-        capacity = self.capacity_gpu_us
-        return round_half_even(self.gpu_us * 1_000_000, capacity) if capacity else None
-
-
-def shares_of_capacity(statement: Statement) -> list[PoolShare]:
-    """By pool in which the tenant occupied anything, own or through services. One query; `statement` with its lines."""
-    question = _question(statement, ("pool", "gpu_model"), category=OCCUPIED)
-    return [
-        PoolShare(
-            row.dimensions["pool"], row.dimensions["gpu_model"], row.gpu_us, int(row.capacity_gpu_us or 0)
-        )
-        for row in allocations(question, [])
-    ]
-
-
-def _question(
-    statement: Statement, by: tuple[str, ...], label: str = "", *, category: list[str] | None = None
-) -> AllocationQuestion:
+def _question(statement: Statement, by: tuple[str, ...], label: str = "") -> AllocationQuestion:
     """The tenant's month in the pools of its lines, without amounts."""
     period = statement.period
     span = Span(to_ms(period.starts_at), to_ms(period.ends_at))
     filters = {"pool": sorted({line.pool for line in statement.lines.all() if line.pool})}
-    if category is not None:
-        filters["category"] = category
     tenants = frozenset({statement.tenant_id})
     return AllocationQuestion(span, "UTC", by, "all", filters, tenant_ids=tenants, label=label)
 

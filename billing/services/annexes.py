@@ -1,4 +1,7 @@
-"""The files of a statement are made once, when it is issued, and read from then on (domain.md section 10)."""
+"""What a statement is issued with: its files, and figures that later facts would move (domain.md section 10).
+
+All of it is made once, when the statement is sealed, and read from then on.
+"""
 
 from __future__ import annotations
 
@@ -7,36 +10,52 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
 from billing.models import AnnexName, Statement, StatementAnnex
-from billing.selectors import preemption_rows, usage_rows
+from billing.selectors import detail, preemption_rows, usage_rows
 from billing.selectors.annexes import annex_hashes
+from billing.selectors.borne import BORNE, borne_of, said_of_borne
+from billing.selectors.capacity_shares import SHARES, said_of_share, shares_of
+from billing.selectors.focus_lines import billed_lines
 from billing.selectors.names import Names
 from ledger.access import Access
 from ledger.core.csv_stream import csv_pieces
 from ledger.models import Role
 
 _EVERYTHING = Access(roles=frozenset({Role.AUDITOR}))
+# 2: with slots and hits among the files, what was borne for others and shares of capacity; before that, no version.
+CONTENT_VERSION = "2"
 _FAST = 3  # a file of a thousand like rows is small at any level; higher ones cost the close time
 
 
 def freeze_annexes(statements: Sequence[Statement]) -> None:
     """Keep the files of statements that are about to be sealed, and name them in their content.
 
-    Costs what downloading every file once costs: it grows with slots, not with requests.
+    The content says as well what each bore for others and its shares of capacity. Costs what downloading every file
+    once costs: it grows with slots, not with requests. All statements are of one month.
     """
     if not statements:
         return
     at = statements[0].period.starts_at
     named = Names(_EVERYTHING, at=at)
+    borne, shares = borne_of(statements), shares_of(statements)
     for statement in statements:
         own = named.of(Access(tenant_ids=frozenset({statement.tenant_id})))
         annexes = [_annex(statement, name, pieces) for name, pieces in _files(statement, own, named)]
         StatementAnnex.objects.bulk_create(annexes)
-        statement.content = {**statement.content, "annexes": annex_hashes(annexes)}
+        statement.content = {
+            **statement.content,
+            "version": CONTENT_VERSION,
+            "annexes": annex_hashes(annexes),
+            BORNE: [said_of_borne(one) for one in borne[statement.pk]],
+            SHARES: [said_of_share(one) for one in shares[statement.pk]],
+        }
 
 
 def _files(statement: Statement, own: Names, named: Names) -> Iterator[tuple[AnnexName, Iterator[bytes]]]:
     tenant, period, currency = statement.tenant, statement.period, statement.currency
     yield AnnexName.USAGE, csv_pieces(usage_rows.COLUMNS, usage_rows.usage_rows(tenant, period))
+    sliced = detail.slices(statement, billed_lines(statement))
+    yield AnnexName.SLOTS, csv_pieces(detail.SLOT_COLUMNS, detail.slot_rows(sliced))
+    yield AnnexName.HITS, csv_pieces(detail.HIT_COLUMNS, detail.hit_rows(detail.hits(statement)))
     for name, names in ((AnnexName.PREEMPTIONS, own), (AnnexName.PREEMPTIONS_NAMED, named)):
         rows = preemption_rows.preemption_rows(tenant, period, names, currency)
         yield name, csv_pieces(preemption_rows.COLUMNS, rows)

@@ -1,10 +1,13 @@
-"""Keeps what closed statements were made of, before their month is computed again (domain.md section 10)."""
+"""Keeps what statements issued without all of their files were made of, before their month is computed again.
+
+domain.md section 10; those issued today carry it among their files (billing.services.annexes).
+"""
 
 from __future__ import annotations
 
 import hashlib
 
-from billing.models import Statement, StatementDetail, StatementState
+from billing.models import AnnexName, Statement, StatementDetail, StatementState
 from billing.selectors.detail import hits, packed, slices
 from billing.selectors.focus_lines import billed_lines
 from ledger.models import Period
@@ -16,6 +19,7 @@ def keep_detail(period: Period) -> int:
     Belongs into the transaction that computes the month again, ahead of it. Doing it twice keeps the first.
     """
     missing = Statement.objects.filter(period=period, state=StatementState.ISSUED, detail__isnull=True)
+    missing = missing.exclude(annexes__name=AnnexName.SLOTS)
     statements = missing.select_related("tenant__holder", "tenant__account", "period").defer("content")
     kept = 0
     for statement in statements.order_by("pk"):

@@ -13,7 +13,8 @@ from django.utils.translation import gettext as _
 from billing.core.bridge import Step
 from billing.models import Dispute, Statement
 from billing.selectors.borne import Borne
-from billing.selectors.pages_bill import LABEL, InsidePart, PoolShare
+from billing.selectors.capacity_shares import PoolShare
+from billing.selectors.pages_bill import LABEL, InsidePart
 from ledger.views.tables import (
     CODE,
     GPU_HOURS,

@@ -35,7 +35,8 @@ from billing.models import (
     StatementLine,
     StatementState,
 )
-from billing.selectors.borne import Borne, borne_for_others
+from billing.selectors.borne import BORNE, Borne, borne_for_others, says
+from billing.selectors.capacity_shares import SHARES, PoolShare, shares_of_capacity
 from billing.selectors.changes import changes_since
 from billing.selectors.disputes import credits_waiting, disputes_for
 from billing.selectors.names import Names
@@ -43,12 +44,11 @@ from billing.selectors.pages_bill import (
     LABEL,
     SPLITS,
     InsidePart,
-    PoolShare,
     bridge_between,
     inside,
+    issued_gpu_us,
     labels_inside,
     quota_of,
-    shares_of_capacity,
 )
 from billing.selectors.pages_lines import line_detail
 from billing.selectors.pages_months import HOLDER_CATEGORIES
@@ -162,6 +162,13 @@ class StatementPage(_DisputablePage):
     def shares(self) -> list[PoolShare]:
         return shares_of_capacity(self.statement)
 
+    @property
+    def not_frozen(self) -> list[str]:
+        """Figures that an issued statement was issued without: they follow the books as they stand."""
+        if self.statement.state != StatementState.ISSUED:
+            return []
+        return [name for name in (BORNE, SHARES) if not says(self.statement, name)]
+
     @cached_property
     def disputes(self) -> list[Dispute]:
         return list(disputes_for(self.access).filter(statement=self.statement))
@@ -192,6 +199,8 @@ class StatementPage(_DisputablePage):
             "quota": quota_of(statement),
             "splits": self.split[1],
             "inside_gpu_us": sum(part.gpu_us for part in self.inside),
+            "issued_gpu_us": issued_gpu_us(statement),
+            "not_frozen": self.not_frozen,
             "borne": self.borne,
             "shares": self.shares,
             "disputes": self.disputes,

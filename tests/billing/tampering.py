@@ -7,6 +7,9 @@ from contextlib import contextmanager
 
 from django.db import connection
 
+from billing.core.statement import GENESIS, seal
+from billing.models import Statement, StatementAnnex, StatementState
+
 
 @contextmanager
 def unguarded(table: str) -> Iterator[None]:
@@ -21,3 +24,25 @@ def unguarded(table: str) -> Iterator[None]:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute("SET CONSTRAINTS ALL DEFERRED")
         cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+
+
+def issued_as_before_version_2() -> None:
+    """Seal the only issued month again as it was done when statements said neither slots nor what follows from them."""
+    with unguarded("billing_statementannex"):
+        StatementAnnex.objects.filter(name__in=["slots", "hits"]).delete()
+    head = GENESIS
+    with unguarded("billing_statement"):
+        for one in Statement.objects.filter(state=StatementState.ISSUED).order_by("tenant__holder__slug"):
+            content = {name: value for name, value in one.content.items() if name not in _OF_VERSION_2}
+            annexes = {
+                name: said for name, said in content["annexes"].items() if name not in ("slots", "hits")
+            }
+            content["annexes"] = annexes
+            sealed = seal(content, GENESIS, head)
+            Statement.objects.filter(pk=one.pk).update(
+                content=content, sha256=sealed, previous_of_tenant=GENESIS, previous_of_ledger=head
+            )
+            head = sealed
+
+
+_OF_VERSION_2 = ("version", "borne_for_others", "shares_of_capacity")

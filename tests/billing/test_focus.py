@@ -29,6 +29,7 @@ from billing.models import (
     Policy,
     RateCard,
     Statement,
+    StatementAnnex,
     StatementDetail,
 )
 from billing.services.adjustments import adjust_closed_months
@@ -43,6 +44,7 @@ from tests.billing.closed_months import (
     OCTOBER,
     booked,
     close,
+    findings,
     hold,
 )
 from tests.billing.level_facts import (
@@ -55,6 +57,7 @@ from tests.billing.level_facts import (
     reservation,
 )
 from tests.billing.preemption_facts import preemption
+from tests.billing.tampering import issued_as_before_version_2
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -314,7 +317,19 @@ def test_a_closed_month_keeps_its_bytes_when_late_facts_come(books: Pool) -> Non
     late_facts(books)
     assert list(Allocation.objects.order_by("pool", "starts_at", "holder").values()) != slots
     assert {name: content(name) for name in names} == before
+    assert StatementAnnex.objects.filter(name="slots").count() == 3
+    assert not StatementDetail.objects.exists()
+
+
+def test_a_statement_issued_without_its_slots_keeps_them_before_late_facts(books: Pool) -> None:
+    close()
+    issued_as_before_version_2()
+    assert findings() == []
+    before = content("focus-1.4")
+    late_facts(books)
+    assert content("focus-1.4") == before
     assert StatementDetail.objects.count() == 3
+    assert findings() == []
 
 
 def test_corrections_are_deltas_of_the_time_they_concern_on_a_later_invoice(books: Pool) -> None:
