@@ -12,6 +12,7 @@ from billing.services.alerts import evaluate_alerts
 from billing.services.closing import run_close, unfinished_closes
 from billing.services.months import MonthClosed, compute_month, is_up_to_date, months_to_compute
 from billing.services.reconciliation import look_for_duplicates, reconcile_months
+from billing.services.verification import run_verification, unfinished_verifications
 from ledger.core.periods import Month
 from ledger.locks import Lock, try_acquire
 
@@ -20,6 +21,7 @@ BEAT_SCHEDULE = {
     "billing-look-for-duplicates": {"task": "billing.look_for_duplicates", "schedule": 6 * 3600.0},
     "billing-reconcile": {"task": "billing.reconcile_open_months", "schedule": 1800.0},
     "billing-go-on-closing": {"task": "billing.go_on_closing", "schedule": 60.0},
+    "billing-go-on-verifying": {"task": "billing.go_on_verifying", "schedule": 60.0},
     "billing-evaluate-alerts": {"task": "billing.evaluate_alerts", "schedule": 60.0},
     "billing-deliver-alerts": {"task": "billing.deliver_alerts", "schedule": 30.0},
 }
@@ -75,6 +77,19 @@ def go_on_closing() -> None:
         runs = unfinished_closes()
     for run_id in runs:
         run_close(run_id)
+
+
+@shared_task(name="billing.verify_ledger")
+def verify_ledger(run_id: int) -> None:
+    """Carry out a verification; delivered twice, each check is still done once."""
+    run_verification(run_id)
+
+
+@shared_task(name="billing.go_on_verifying")
+def go_on_verifying() -> None:
+    """Take over a verification whose worker is gone; while one is at work, nothing happens."""
+    for run_id in unfinished_verifications():
+        run_verification(run_id)
 
 
 @shared_task(name="billing.evaluate_alerts")

@@ -21,6 +21,7 @@ from billing.views.quota import QuotaPage
 from billing.views.search import SearchPage
 from billing.views.statements import StatementFile, StatementLinePage, StatementPage, StatementPdf
 from billing.views.terms import SettingsPage
+from billing.views.verification import VerificationPage
 from billing.views.workloads import WorkloadPage
 
 STATEMENT = "months/<str:month>/statements/<str:tenant>/"
@@ -51,6 +52,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("budgets/", BudgetsPage.as_view(), name="budgets"),
     path("plan/", PlanPage.as_view(), name="plan"),
     path("audit/", AuditPage.as_view(), name="audit"),
+    path("audit/verifications/<int:run_id>/", VerificationPage.as_view(), name="verification"),
     path("settings/users/", UsersPage.as_view(), name="users"),
     path("settings/users/<int:user_id>/", UserPage.as_view(), name="user"),
     path("settings/tokens/<int:token_id>/", TokenPage.as_view(), name="token"),

@@ -14,6 +14,7 @@ class Lock(enum.IntEnum):
     """What is serialised. Where several are taken, in this order."""
 
     TABLES = 7  # migrations; held by a session and not by a transaction
+    VERIFICATION = 8  # one verification of the books at a time; held by a session and not by a transaction
     COMPUTE = 1  # one computation or close of the books at a time
     MASTERS = 2  # changes of masters and terms
     PARTITIONS = 3  # creating or dropping request partitions

@@ -42,6 +42,7 @@ from billing.models.terms import (
     ServicePolicy,
     TokenPrice,
 )
+from billing.models.verification import Deviation, VerificationRun
 
 __all__ = [
     "Alert",
@@ -65,6 +66,7 @@ __all__ = [
     "CreditKind",
     "Decision",
     "DeliveryState",
+    "Deviation",
     "DifferenceExplanation",
     "Dispute",
     "DisputeEvent",
@@ -92,5 +94,6 @@ __all__ = [
     "StatementLine",
     "StatementState",
     "TokenPrice",
+    "VerificationRun",
     "WorkloadDay",
 ]

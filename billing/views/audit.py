@@ -7,27 +7,59 @@ from collections.abc import Callable
 from typing import Any
 
 from django.db.models import QuerySet
+from django.http import HttpResponseBase, HttpResponseRedirect, QueryDict
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
+from billing.api.periods import soon
 from billing.models import Statement, StatementState
-from ledger.models import AuditEntry
+from billing.services.verification import start_verification
+from billing.tasks import verify_ledger
+from billing.views.verification import last_verification, outcome_shown, runs_table
+from ledger.models import AuditEntry, Period
+from ledger.services.audit import Actor
+from ledger.views.acting import ActingPage, Refused, text_of
 from ledger.views.page import runs_the_ledger
-from ledger.views.tables import CODE, COUNT, INSTANT, TEXT_FILTER, Column, Table, TablePage
+from ledger.views.tables import CODE, COUNT, INSTANT, TEXT_FILTER, Column, Table
 
 _SHOWN_HASH = 16
 _SHOWN_CHARACTERS = 24
 
 
-class AuditPage(TablePage):
+class AuditPage(ActingPage):
+    """Whoever runs or checks the ledger may verify it: that changes nothing of the books."""
+
     template = "billing/audit.html"
     allows = staticmethod(runs_the_ledger)
 
+    def may_act(self) -> bool:
+        return self.access.sees_all_tenants
+
     def tables(self) -> list[Table]:
-        return [chain_table(), deeds_table()]
+        return [runs_table(), chain_table(), deeds_table()]
 
     def context(self) -> dict[str, Any]:
-        return {"head": _issued().first()}
+        last = last_verification()
+        return {
+            "head": _issued().first(),
+            "last": last,
+            "last_outcome": outcome_shown(last) if last else "",
+            "months": list(_computed().values_list("month", flat=True)),
+        }
+
+    def do(self, form: QueryDict, by: Actor, **_kwargs: Any) -> str | HttpResponseBase:
+        month = text_of(form, "month", 40)
+        if month and not _computed().filter(month=month).exists():
+            raise Refused(_("There are no books of that month."))
+        run, is_new = start_verification(by, month)
+        if is_new:
+            soon(lambda: verify_ledger.delay(run.pk))
+        return HttpResponseRedirect(reverse("billing:verification", args=[run.pk]), status=303)
+
+
+def _computed() -> QuerySet[Period]:
+    return Period.objects.filter(horizon_at__isnull=False).order_by("-month")
 
 
 def chain_table() -> Table:

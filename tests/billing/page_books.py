@@ -8,12 +8,23 @@ from django.contrib.auth.models import AnonymousUser
 from django.db import connection
 from django.test import Client
 
-from billing.models import Alert, AlertRule, GpuPrice, Policy, PreemptionRecord, RateCard, Statement
+from billing.models import (
+    Alert,
+    AlertRule,
+    GpuPrice,
+    Policy,
+    PreemptionRecord,
+    RateCard,
+    Statement,
+    VerificationRun,
+)
 from billing.services.months import compute_month
+from billing.services.verification import run_verification, start_verification
 from ingest.models import Batch
 from ledger.core.periods import Month
 from ledger.core.units import MICRO_PER_UNIT
 from ledger.models import ApiToken, Booking, Event, Membership, Pool, Role, Source, Tenant, User
+from ledger.services.audit import Actor
 from ledger.services.tokens import create_api_token
 from tests.billing.level_facts import (
     MONTH,
@@ -149,6 +160,12 @@ def client_of(user: User | AnonymousUser) -> Client:
     if isinstance(user, User):
         client.force_login(user)
     return client
+
+
+def verification_run() -> VerificationRun:
+    """What a verification of the books found; carried out once."""
+    found = VerificationRun.objects.first()
+    return found or run_verification(start_verification(Actor("finance"))[0].pk)
 
 
 def token_of_acme(name: str) -> ApiToken:

@@ -23,6 +23,7 @@ from tests.billing.page_books import (
     make_books,
     make_people,
     token_of_acme,
+    verification_run,
 )
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
@@ -81,6 +82,7 @@ RULES: dict[str, Rule] = {
     "billing:budgets": Rule(WITH_A_ROLE),
     "billing:plan": Rule(WITH_A_ROLE),
     "billing:audit": Rule(RUNNERS),
+    "billing:verification": Rule(RUNNERS, lambda books: {"run_id": verification_run().pk}),
     "billing:settings": Rule(RUNNERS),
     "billing:users": Rule((*RUNNERS, "admin-of-acme")),
     "billing:user": Rule(
