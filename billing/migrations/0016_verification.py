@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("billing", "0014_approval_of_access"),
+        ("billing", "0015_frozen_files"),
     ]
 
     operations = [
