@@ -29,17 +29,35 @@ class Moved:
 
 
 def adjustment_lines(moved: Iterable[Moved]) -> list[Line]:
-    """One line per account, month concerned and line changed, in order of account and key; pools have no bill."""
-    found: dict[tuple[str, str], Line] = {}
+    """One line per account, month concerned and what changed, in order of account and key; pools have no bill.
+
+    What only changed the version of the terms that it stands under, or the instant of its preemption, nets to nothing
+    and is no line: whoever owes the same as before sees none. The transfers stay as they are.
+    """
+    netted: dict[Line, Line] = {}
     for one in moved:
         for account, sign in ((one.debit, 1), (one.credit, -1)):
             if account.startswith("pool:"):
                 continue
             line = _line(one, account, sign)
-            before = found.get((account, line.key))
-            found[account, line.key] = line if before is None else _joined(before, line)
-    lines = [_with_unit(line) for line in found.values() if line.amount_micro or line.quantity]
+            what = _what(line, line_of_key(one.key).kind)
+            before = netted.get(what)
+            netted[what] = line if before is None else _joined(before, line)
+    found: dict[tuple[str, str], Line] = {}
+    for line in netted.values():
+        if line.amount_micro or line.quantity:
+            before = found.get((line.account, line.key))
+            found[line.account, line.key] = line if before is None else _joined(before, line)
+    lines = [_with_unit(line) for line in found.values()]
     return sorted(lines, key=lambda line: (line.account, line.key))
+
+
+def _what(line: Line, kind: str) -> Line:
+    """What a change is a change of. Each credit that a person or a day of waiting brought about stands for itself; else
+    the version of the terms, which lines of a month are kept apart by, is left out."""
+    is_one_of_its_own = kind == "credit" and line.category != "lend_credit"
+    version_from_ms = line.version_from_ms if is_one_of_its_own else 0
+    return replace(line, version_from_ms=version_from_ms, quantity=0, amount_micro=0)
 
 
 def _line(moved: Moved, account: str, sign: int) -> Line:
@@ -89,9 +107,13 @@ def line_of_key(key: str) -> Line:
 
 
 def _joined(one: Line, other: Line) -> Line:
-    """Changes of the same thing: quantity and amount of one line, or several preemptions of one payer."""
+    """Changes of the same thing: quantity and amount of one line, or several preemptions of one payer.
+
+    It is about the time from the earliest version on that it touches.
+    """
     return replace(
         one,
+        version_from_ms=min(one.version_from_ms, other.version_from_ms),
         quantity=one.quantity + other.quantity,
         amount_micro=(one.amount_micro or 0) + (other.amount_micro or 0),
         preemptions=tuple(sorted({*one.preemptions, *other.preemptions})),
