@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from billing.core.allocation_levels import HolderSteps, PoolInstants
-from ledger.core.apportion import apportion_columns, exact_number, floor_div, running_sums
+from ledger.core.apportion import Proportions, apportion_columns, exact_number, running_sums
+from ledger.core.levels import changes_at
 
 Int64s = NDArray[np.int64]
 Table = NDArray[Any]  # whole numbers in the type that exact_number chose
@@ -98,36 +99,49 @@ class Amounts:
         return cls(on_demand, borrowed, oversold)
 
 
+# Each holder's shares at each instant, by category; a category that is 0 everywhere may be left out. lent_waiting is
+# the part of lent up to the owner's own waiting work, undelivered_pending the part of undelivered for work that had
+# not started yet.
+Shares = dict[str, Table]
+SHARED = (
+    "borrowed",
+    "excess",
+    "lent",
+    "lent_waiting",
+    "undelivered",
+    "undelivered_pending",
+    "oversold",
+)
+
+
 @dataclass(frozen=True, slots=True)
-class Shares:
-    """Each holder's shares at each instant; lent_waiting is the part of lent up to the owner's own waiting work,
-    undelivered_pending the part of undelivered for work that had not started yet."""
+class Standing:
+    """What each holder's shares are weighed by at each instant: its burst, its idle reservation, the lendable part of
+    that, and its waiting work (None where nobody's waits)."""
 
-    borrowed: Table
-    excess: Table
-    lent: Table
-    lent_waiting: Table
-    undelivered: Table
-    undelivered_pending: Table
-    oversold: Table
+    over: Table
+    gap: Table
+    lendable_gap: Table
+    waiting: Table | None
 
 
-def share_out(
-    amounts: Amounts, occupancy: Table, reservation: Table, lendable: Table, waiting: Table
-) -> Shares:
+def share_out(amounts: Amounts, standing: Standing) -> Shares:
     """Apportion the amounts over the holders, each on what the step before left."""
-    over = np.maximum(occupancy - reservation, 0)
-    gap = np.maximum(reservation - occupancy, 0)
+    over, gap, waiting = standing.over, standing.gap, standing.waiting
+    shares = {}
     beyond = over - apportion_columns(amounts.on_demand, over)
-    borrowed = apportion_columns(amounts.borrowed, beyond)
-    lent = apportion_columns(amounts.borrowed, np.minimum(gap, lendable))
-    oversold = apportion_columns(amounts.oversold, gap - lent)
-    lent_waiting, undelivered = np.zeros_like(lent), np.zeros_like(lent)
-    if waiting.any():
-        lent_waiting = np.minimum(lent, waiting)
-        undelivered = np.minimum(gap - lent - oversold, np.maximum(waiting - lent - oversold, 0))
-    pending = np.zeros_like(undelivered)
-    return Shares(borrowed, beyond - borrowed, lent, lent_waiting, undelivered, pending, oversold)
+    shares["borrowed"] = apportion_columns(amounts.borrowed, beyond)
+    if shares["borrowed"] is not beyond:
+        shares["excess"] = beyond - shares["borrowed"]
+    shares["lent"] = apportion_columns(amounts.borrowed, standing.lendable_gap)
+    left = gap - shares["lent"]
+    if amounts.oversold.any():
+        shares["oversold"] = apportion_columns(amounts.oversold, left)
+        left = left - shares["oversold"]
+    if waiting is not None:
+        shares["lent_waiting"] = np.minimum(shares["lent"], waiting)
+        shares["undelivered"] = np.minimum(left, np.maximum(waiting - (gap - left), 0))
+    return shares
 
 
 def add_pending(shares: Shares, gap: Table, pending: Pending, parties: Int64s, time_ms: Int64s) -> None:
@@ -135,7 +149,9 @@ def add_pending(shares: Shares, gap: Table, pending: Pending, parties: Int64s, t
 
     gap: [party, instant]. parties: indexes of the holders. time_ms: the instants, sorted. Changes `shares`.
     """
-    left = gap - shares.lent - shares.oversold - shares.undelivered
+    shares.setdefault("undelivered", np.zeros_like(gap))
+    shares["undelivered_pending"] = np.zeros_like(gap)
+    left = gap - shares["lent"] - shares.get("oversold", 0) - shares["undelivered"]
     here = np.flatnonzero((pending.start_ms <= time_ms[-1]) & (pending.end_ms > time_ms[0]))
     here = here[np.isin(pending.holder[here], parties)]
     party = np.searchsorted(parties, pending.holder[here])
@@ -145,8 +161,8 @@ def add_pending(shares: Shares, gap: Table, pending: Pending, parties: Int64s, t
         milli = int(pending.milli[row])
         given = np.where(left[of, low:high] >= milli, milli, 0)
         left[of, low:high] -= given
-        shares.undelivered[of, low:high] += given
-        shares.undelivered_pending[of, low:high] += given
+        shares["undelivered"][of, low:high] += given
+        shares["undelivered_pending"][of, low:high] += given
 
 
 def contended(instants: PoolInstants, pending: Pending) -> PoolInstants:
@@ -170,66 +186,75 @@ def split_contended(
     pool: the contended instants. edges: of the slots. cuts: where segments of the pairs begin. detailed: holders
     (counted among those present) whose bursts are returned instant by instant.
     """
-    totals = {name: np.zeros((len(steps.present), len(edges) - 1), np.int64) for name in Shares.__slots__}
-    pairs = _PairSums(steps, cuts)
+    totals = {name: np.zeros((len(steps.present), len(edges) - 1), np.int64) for name in SHARED}
+    pairs = _PairSums(steps, cuts, np.searchsorted(cuts, edges[pool.slot], "right") - 1)
     bursts = _BurstLog(detailed, pool)
-    segments = np.searchsorted(cuts, edges[pool.slot], "right") - 1
-    takes_part = steps.occupancy != steps.reservation
-    for chunk, rows in _rows_by_chunk(steps, pool.time_ms, segments):
+    standings = _Standings(steps)
+    for chunk, parties, rows in _rows_by_chunk(steps, pool.time_ms):
         here = pool.take(chunk)
         exact = _number_for(here)
-        # Nobody without a burst or an idle reservation gets a share.
-        parties = np.flatnonzero(takes_part[rows].any(axis=1))
-        occupancy, reservation, lendable, waiting = _levels_of(steps, rows[parties], exact)
-        shares = share_out(Amounts.at(here), occupancy, reservation, lendable, waiting)
+        standing = standings.of(rows, exact)
+        shares = share_out(Amounts.at(here), standing)
         if len(pending.holder):
-            gap = np.maximum(reservation - occupancy, 0)
-            add_pending(shares, gap, pending, steps.present[parties], here.time_ms)
+            add_pending(shares, standing.gap, pending, steps.present[parties], here.time_ms)
         length_ms: Table = here.length_ms.astype(exact)
         _add_by_slot(totals, shares, parties, here.slot, length_ms)
-        pairs.add(int(segments[chunk.start]), parties, shares, length_ms)
+        pairs.add(chunk, parties, shares, length_ms)
         bursts.add(chunk, parties, shares)
     return Contention(totals, pairs.lending(), bursts.bursts)
 
 
-def _rows_by_chunk(steps: HolderSteps, time_ms: Int64s, segments: Int64s) -> Iterator[tuple[slice, Int64s]]:
-    """Chunks of the instants, each within one segment, with the row in force of every holder: [holder, instant]."""
+def _rows_by_chunk(steps: HolderSteps, time_ms: Int64s) -> Iterator[tuple[slice, Int64s, Int64s]]:
+    """Chunks of the instants with the holders that take part in each and their rows in force: [party, instant].
+
+    Nobody without a burst or an idle reservation gets a share.
+    """
+    takes_part = steps.occupancy != steps.reservation
     by_time = np.argsort(steps.time_ms)
     first_instant = np.searchsorted(time_ms, steps.time_ms[by_time])
-    state = steps.starts[:-1]
-    for begin, end in _chunk_bounds(segments, max(_CHUNK // max(len(steps.present), 1), 1)):
+    state = steps.starts[:-1].copy()
+    size = max(_CHUNK // max(len(steps.present), 1), 1)
+    for begin in range(0, len(time_ms), size):
+        end = min(begin + size, len(time_ms))
         low, high = np.searchsorted(first_instant, [begin, end])
-        changed = by_time[low:high]
-        rows = np.zeros((len(steps.present), end - begin), np.int64)
-        rows[:, 0] = state
+        changed, instant = by_time[low:high], first_instant[low:high] - begin
         # Of several changes of a holder before an instant the last one assigned, so the latest, stays.
-        rows[steps.holder[changed], first_instant[low:high] - begin] = changed
+        before = state.copy()
+        state[steps.holder[changed]] = changed
+        party = takes_part[before]
+        party[steps.holder[changed[takes_part[changed]]]] = True
+        parties = np.flatnonzero(party)
+        rows = np.zeros((len(parties), end - begin), np.int64)
+        rows[:, 0] = before[parties]
+        of_party = np.flatnonzero(party[steps.holder[changed]])
+        place = np.searchsorted(parties, steps.holder[changed[of_party]])
+        rows[place, instant[of_party]] = changed[of_party]
         np.maximum.accumulate(rows, axis=1, out=rows)
-        state = rows[:, -1]
-        yield slice(begin, end), rows
+        yield slice(begin, end), parties, rows
 
 
-def _chunk_bounds(segments: Int64s, size: int) -> Iterator[tuple[int, int]]:
-    bounds = np.flatnonzero(np.diff(segments, prepend=-1)).tolist()
-    for low, high in pairwise([*bounds, len(segments)]):
-        for begin in range(low, high, size):
-            yield begin, min(begin + size, high)
+class _Standings:
+    """Standings of the holders' rows, each column once per type of number."""
 
+    def __init__(self, steps: HolderSteps) -> None:
+        over, gap = steps.occupancy - steps.used, steps.reservation - steps.used
+        self.columns = [over, gap, np.minimum(gap, steps.lendable)]
+        if steps.waiting.any():
+            self.columns.append(steps.waiting)
+        self.typed: dict[type, list[Table]] = {}
 
-def _levels_of(steps: HolderSteps, rows: Int64s, exact: type) -> tuple[Table, Table, Table, Table]:
-    """(occupancy, reservation, lendable, waiting) of the rows."""
-    return (
-        steps.occupancy[rows].astype(exact),
-        steps.reservation[rows].astype(exact),
-        steps.lendable[rows].astype(exact),
-        steps.waiting[rows].astype(exact),
-    )
+    def of(self, rows: Int64s, exact: type) -> Standing:
+        """The standings of `rows` [party, instant]."""
+        if exact not in self.typed:
+            self.typed[exact] = [column.astype(exact) for column in self.columns]
+        over, gap, lendable_gap, *waiting = (column.take(rows) for column in self.typed[exact])
+        return Standing(over, gap, lendable_gap, waiting[0] if waiting else None)
 
 
 def _number_for(pool: PoolInstants) -> type:
     """A type that holds every product and sum of the chunk exactly: level x level, and level x time added up."""
     most = int((pool.over + pool.gap + pool.waiting).max())
-    return exact_number(most * max(most, int(pool.length_ms.sum())))
+    return exact_number(most * int(pool.length_ms.sum()), most * most)
 
 
 def _add_by_slot(
@@ -237,11 +262,9 @@ def _add_by_slot(
 ) -> None:
     first = np.flatnonzero(np.diff(slot, prepend=-1))
     cells = np.ix_(parties, slot[first])
-    for name, total in totals.items():
-        table = getattr(shares, name)
-        if table.any():
-            per_slot = np.add.reduceat(table * length_ms, first, axis=1)
-            total[cells] += per_slot.astype(np.int64)
+    for name, table in shares.items():
+        per_slot = np.add.reduceat(table * length_ms, first, axis=1)
+        totals[name][cells] += per_slot.astype(np.int64)
 
 
 class _BurstLog:
@@ -257,8 +280,9 @@ class _BurstLog:
         if not len(row):
             return
         party = np.searchsorted(parties, self.bursts.holders[row])
-        self.bursts.borrowed[row, chunk] = shares.borrowed[party]
-        self.bursts.excess[row, chunk] = shares.excess[party]
+        self.bursts.borrowed[row, chunk] = shares["borrowed"][party]
+        if "excess" in shares:
+            self.bursts.excess[row, chunk] = shares["excess"][party]
 
 
 class _PairSums:
@@ -269,25 +293,31 @@ class _PairSums:
     one borrower to the next: reached = floor(T S / S_all), and S - reached is the next borrower's running sum.
     """
 
-    def __init__(self, steps: HolderSteps, cuts: Int64s) -> None:
-        self.present, self.cuts = steps.present, cuts
+    def __init__(self, steps: HolderSteps, cuts: Int64s, segment: Int64s) -> None:
+        """cuts: where the segments begin. segment: that each instant is in."""
+        self.present, self.cuts, self.segment = steps.present, cuts, segment
         count = len(steps.present)
         self.gpu_us = np.zeros((len(cuts), count, count), np.int64)  # [segment, borrower, lender]
 
-    def add(self, segment: int, parties: Int64s, shares: Shares, length_ms: Table) -> None:
-        """Add instants of one segment."""
-        lenders = np.flatnonzero(shares.lent.any(axis=1))
+    def add(self, chunk: slice, parties: Int64s, shares: Shares, length_ms: Table) -> None:
+        """Add a chunk of instants."""
+        lenders = np.flatnonzero(shares["lent"].max(axis=1))
         if not len(lenders):
             return
-        borrowers = np.flatnonzero(shares.borrowed.any(axis=1))
-        running = running_sums(shares.lent[lenders])
-        reached_gpu_us = np.zeros((len(borrowers), len(lenders)), running.dtype)
+        borrowed = shares["borrowed"]
+        borrowers = np.flatnonzero(borrowed.max(axis=1))
+        segment = self.segment[chunk]
+        bounds = [*np.flatnonzero(changes_at(segment)).tolist(), len(segment)]
+        reached_gpu_us = np.zeros((len(bounds) - 1, len(borrowers), len(lenders)), borrowed.dtype)
+        running = running_sums(shares["lent"][lenders])
         for turn, borrower in enumerate(borrowers):
-            reached = floor_div(running * shares.borrowed[borrower], running[-1])
+            reached = Proportions(borrowed[borrower], running[-1], borrowed.dtype.type).floor(running)
             running -= reached
-            reached_gpu_us[turn] = reached @ length_ms
-        by_lender = np.diff(reached_gpu_us, axis=1, prepend=0).astype(np.int64)
-        self.gpu_us[segment, parties[borrowers, None], parties[lenders]] += by_lender
+            for part, (low, high) in enumerate(pairwise(bounds)):
+                reached_gpu_us[part, turn] = np.vecdot(reached[:, low:high], length_ms[low:high])
+        by_lender = np.diff(reached_gpu_us, axis=2, prepend=0).astype(np.int64)
+        cells = np.ix_(segment[bounds[:-1]], parties[borrowers], parties[lenders])
+        self.gpu_us[cells] += by_lender
 
     def lending(self) -> Lending:
         segment, lender, borrower = np.nonzero(self.gpu_us.transpose(0, 2, 1))

@@ -3,24 +3,25 @@
 At each instant the holder's categories, in table order, are filled from its workloads: those that may not be
 preempted first, within a class by apportion over what is left of each occupancy, in workload id order. A holder
 whose workloads all belong to one group needs none of this: the group's time is the holder's.
+
+For the others, all at once: time is cut into *stretches* in which a holder's workloads stay the same (these are the
+rows of its steps), and each of these into *cells* in which its categories stay the same too (allocation_cells.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from billing.core.allocation import OCCUPIED, PoolSplit
-from ledger.core.apportion import apportion_columns
-from ledger.core.levels import Kind, Levels, changes_at, sort_order
+from billing.core.allocation_cells import Cells, Members, fill
+from billing.core.allocation_levels import HolderSteps
+from ledger.core.levels import NEVER, Kind, Levels, changes_at, sort_order
 
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-_CHUNK = 1024  # instants looked at together
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,8 @@ def split_within_holders(
     levels = _occupancies(levels, int(split.edges[0]), int(split.edges[-1]))
     who, group = _holders_groups(levels)
     mixed = np.unique(who[1:][who[1:] == who[:-1]])
-    parts = [_of_plain_holders(split, edges, mixed, who, group)]
-    workloads = _Workloads.of(levels, split)
-    for holder in mixed.tolist():
-        parts.extend(_of_mixed_holder(split, workloads.of_holder(holder), holder, preemptible, edges))
-    return _summed(parts)
+    plain = _of_plain_holders(split, edges, mixed, who, group)
+    return _summed([plain, _of_mixed_holders(split, levels, mixed, preemptible, edges)])
 
 
 def _occupancies(levels: Levels, start_ms: int, end_ms: int) -> Levels:
@@ -88,72 +86,93 @@ def _of_plain_holders(
     return GroupRows(slot, rows.holder[plain], groups, *(getattr(rows, name)[plain] for name in OCCUPIED))
 
 
-def _of_mixed_holder(
-    split: PoolSplit, workloads: _Workloads, holder: int, preemptible: Bools, edges: Int64s
-) -> Iterator[GroupRows]:
-    time_ms, categories = _categories_over_time(split, holder, workloads, edges)
-    length_ms = np.diff(time_ms, append=split.edges[-1])
-    slot = np.searchsorted(edges, time_ms, "right") - 1
-    for begin in range(0, len(time_ms), _CHUNK):
-        chunk = slice(begin, begin + _CHUNK)
-        numbers, occupancy = workloads.table(time_ms[chunk], int(time_ms[chunk][-1] + length_ms[chunk][-1]))
-        group = workloads.group[numbers]
-        shares = _fill(occupancy, categories[:, chunk], preemptible[group])
-        first = np.flatnonzero(np.diff(slot[chunk], prepend=-1))
-        per_slot = np.add.reduceat(shares * length_ms[chunk], first, axis=2)
-        workload, place = np.nonzero(per_slot.any(axis=0))
-        who = np.full(len(place), holder, np.int64)
-        yield GroupRows(slot[chunk][first][place], who, group[workload], *per_slot[:, workload, place])
-
-
-def _fill(occupancy: Int64s, categories: Int64s, preemptible: Bools) -> Int64s:
-    """Shares [category, workload, instant] of the holder's `categories` [category, instant]."""
-    shares = np.zeros((len(categories), *occupancy.shape), np.int64)
-    left = categories.copy()
-    for members in (np.flatnonzero(~preemptible), np.flatnonzero(preemptible)):
-        if not len(members):
-            continue
-        remaining = occupancy[members]
-        for category in range(len(categories)):
-            taken = np.minimum(left[category], remaining.sum(axis=0))
-            part = apportion_columns(taken, remaining)
-            shares[category, members] = part
-            remaining = remaining - part
-            left[category] -= taken
-    return shares
-
-
-def _categories_over_time(
-    split: PoolSplit, holder: int, workloads: _Workloads, edges: Int64s
-) -> tuple[Int64s, Int64s]:
-    """(instants, categories [category, instant]) of a holder, at every change of either it or its workloads."""
-    steps, bursts = split.steps, split.bursts
-    local = int(np.searchsorted(steps.present, holder))
-    rows = slice(int(steps.starts[local]), int(steps.starts[local + 1]))
-    detail = int(np.searchsorted(bursts.holders, local))
-    served = np.flatnonzero(bursts.borrowed[detail] + bursts.excess[detail])
-    begin_ms, end_ms = bursts.time_ms[served], bursts.time_ms[served] + bursts.length_ms[served]
-    time_ms = np.unique(
-        np.concatenate([steps.time_ms[rows], workloads.begin_ms, workloads.end_ms, begin_ms, end_ms, edges])
+def _of_mixed_holders(
+    split: PoolSplit, levels: Levels, mixed: Int64s, preemptible: Bools, edges: Int64s
+) -> GroupRows:
+    stretches = _Stretches.of(split.steps, np.flatnonzero(np.isin(split.steps.present, mixed)), edges)
+    workloads = _Workloads.of(levels, split)
+    stretch, row = stretches.covered(workloads)
+    last = preemptible[workloads.group[row]]
+    order = sort_order(stretch, last.astype(np.int64), workloads.number[row])
+    stretch, row = stretch[order], row[order]
+    members = Members(stretch, last[order], workloads.milli[row])
+    used = split.steps.used[stretches.row]
+    gpu_us = fill(members, used, stretches.end_ms - stretches.begin_ms, stretches.cells(split))
+    filled = np.flatnonzero(gpu_us.any(axis=0))
+    return GroupRows(
+        np.searchsorted(edges, stretches.begin_ms[stretch[filled]], "right") - 1,
+        workloads.who[row[filled]],
+        workloads.group[row[filled]],
+        *gpu_us[:, filled],
     )
-    time_ms = time_ms[(time_ms >= steps.time_ms[rows.start]) & (time_ms < split.edges[-1])]
-    row = rows.start + np.searchsorted(steps.time_ms[rows], time_ms, "right") - 1
-    used = steps.used[row]
-    borrowed, excess = np.zeros_like(used), np.zeros_like(used)
-    if len(served):
-        at = np.maximum(np.searchsorted(begin_ms, time_ms, "right") - 1, 0)
-        during = (begin_ms[at] <= time_ms) & (time_ms < end_ms[at])
-        borrowed[during] = bursts.borrowed[detail, served[at[during]]]
-        excess[during] = bursts.excess[detail, served[at[during]]]
-    on_demand = steps.occupancy[row] - used - borrowed - excess
-    return time_ms, np.stack([used, on_demand, borrowed, excess])
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretches:
+    """Times in which a holder's workloads stay the same: sorted by (holder, begin), cut at the slots' edges.
+
+    holder: counted among those present. row: of the holder's steps.
+    """
+
+    present: Int64s
+    holder: Int64s
+    begin_ms: Int64s
+    end_ms: Int64s
+    row: Int64s
+
+    @classmethod
+    def of(cls, steps: HolderSteps, holders: Int64s, edges: Int64s) -> _Stretches:
+        rows = np.flatnonzero(np.isin(steps.holder, holders))
+        cuts = edges[(edges > steps.time_ms.min(initial=NEVER)) & (edges < steps.end_ms)]
+        holder = np.concatenate([steps.holder[rows], np.repeat(holders, len(cuts))])
+        begin_ms = np.concatenate([steps.time_ms[rows], np.tile(cuts, len(holders))])
+        # An edge is in the row before it, or in the one that begins there: the greater one of all so far.
+        row = np.concatenate([rows, np.full(len(holders) * len(cuts), -1)])
+        order = sort_order(holder, begin_ms)
+        holder, begin_ms, row = holder[order], begin_ms[order], np.maximum.accumulate(row[order])
+        last = np.append(changes_at(holder, begin_ms)[1:], True)[: len(holder)]
+        holder, begin_ms, row = holder[last], begin_ms[last], row[last]
+        end_ms = np.append(begin_ms[1:], steps.end_ms)[: len(holder)]
+        end_ms[:-1][holder[1:] != holder[:-1]] = steps.end_ms
+        return cls(steps.present, holder, begin_ms, end_ms, row)
+
+    def find(self, holder: Int64s, time_ms: Int64s) -> Int64s:
+        """The first stretch of each holder that begins at the time or later (or the next holder's first)."""
+        if not len(self.holder):
+            return np.zeros(len(holder), np.int64)
+        start_ms = self.begin_ms[0]
+        span = int(self.end_ms.max() - start_ms) + 1
+        keys = self.holder * span + (self.begin_ms - start_ms)
+        found: Int64s = np.searchsorted(keys, holder * span + (time_ms - start_ms))
+        return found
+
+    def covered(self, workloads: _Workloads) -> tuple[Int64s, Int64s]:
+        """(stretch, row of the workloads) of every stretch that a row lasts through."""
+        rows = np.flatnonzero(np.isin(workloads.who, self.present[self.holder]))
+        holder = np.searchsorted(self.present, workloads.who[rows])
+        start_ms = self.begin_ms.min(initial=NEVER)
+        low = self.find(holder, np.maximum(workloads.begin_ms[rows], start_ms))
+        high = self.find(holder, np.maximum(workloads.end_ms[rows], start_ms))
+        counts = high - low
+        offsets = np.cumsum(counts) - counts
+        return np.arange(counts.sum()) + np.repeat(low - offsets, counts), np.repeat(rows, counts)
+
+    def cells(self, split: PoolSplit) -> Cells:
+        """The times when a holder's burst was not served on demand alone."""
+        steps, bursts = split.steps, split.bursts
+        inside = np.isin(bursts.holders, self.holder)
+        detail, instant = np.nonzero((bursts.borrowed + bursts.excess) * inside[:, None])
+        stretch = self.find(bursts.holders[detail], bursts.time_ms[instant] + 1) - 1
+        over = (steps.occupancy - steps.used)[self.row][stretch]
+        borrowed, excess = bursts.borrowed[detail, instant], bursts.excess[detail, instant]
+        return Cells(stretch, bursts.length_ms[instant], over - borrowed - excess, over - excess)
 
 
 @dataclass(frozen=True, slots=True)
 class _Workloads:
     """Occupancies sorted by holder, one row per stretch [begin, end) of a constant level.
 
-    number: counts a holder's workloads (told apart by group too) in id order. group: of each number.
+    number: counts workloads (told apart by group too) by holder, in id order. group: of each row.
     """
 
     who: Int64s
@@ -178,28 +197,8 @@ class _Workloads:
             until_ms[rows],
             levels.milli[rows],
             number,
-            levels.group[rows[first]],
+            levels.group[rows],
         )
-
-    def of_holder(self, holder: int) -> _Workloads:
-        low, high = np.searchsorted(self.who, [holder, holder + 1])
-        rows = slice(int(low), int(high))
-        number = self.number[rows] - self.number[low]
-        group = self.group[self.number[low] : self.number[high - 1] + 1]
-        return _Workloads(
-            self.who[rows], self.begin_ms[rows], self.end_ms[rows], self.milli[rows], number, group
-        )
-
-    def table(self, time_ms: Int64s, end_ms: int) -> tuple[Int64s, Int64s]:
-        """(numbers, occupancy [workload, instant]) of the workloads alive between the instants given."""
-        alive = np.flatnonzero((self.begin_ms < end_ms) & (self.end_ms > time_ms[0]))
-        numbers, row = np.unique(self.number[alive], return_inverse=True)
-        changes = np.zeros((len(numbers), len(time_ms) + 1), np.int64)
-        begin = np.searchsorted(time_ms, np.maximum(self.begin_ms[alive], time_ms[0]))
-        end = np.searchsorted(time_ms, self.end_ms[alive])
-        np.add.at(changes, (row, begin), self.milli[alive])
-        np.subtract.at(changes, (row, end), self.milli[alive])
-        return numbers, np.cumsum(changes[:, :-1], axis=1)
 
 
 def _summed(parts: list[GroupRows]) -> GroupRows:

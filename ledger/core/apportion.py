@@ -73,9 +73,9 @@ def apportion_groups(totals: Int64s, weights: Int64s, starts: Int64s) -> Int64s:
     sizes = np.diff(starts)
     inside = running - np.repeat(before, sizes)
     sums = group_sums(weights, starts)
-    exact = exact_number(_largest(totals) * _largest(sums))
-    total: NDArray[Any] = np.repeat(totals.astype(exact), sizes)
-    reached = floor_div(total * inside.astype(exact), np.repeat(sums, sizes).astype(exact)).astype(np.int64)
+    exact = exact_number(0, _largest(totals) * _largest(sums))
+    proportions = Proportions(np.repeat(totals, sizes), np.repeat(sums, sizes), exact)
+    reached = proportions.floor(inside).astype(np.int64)
     shares = np.diff(reached, prepend=np.int64(0))
     first = starts[:-1][sizes > 0]
     shares[first] = reached[first]
@@ -85,16 +85,18 @@ def apportion_groups(totals: Int64s, weights: Int64s, starts: Int64s) -> Int64s:
 def apportion_columns(totals: Int64s, weights: NDArray[Any]) -> NDArray[Any]:
     """`apportion` for many instants at once: weights[:, i] (holders in id order) share totals[i].
 
-    The shares have the type of `weights`, which must hold total x sum of weights exactly (`exact_number`).
+    The shares have the type of `weights`, which must be exact for total x sum of weights (`exact_number`).
     """
     if not totals.any():
         return np.zeros_like(weights)
     running = running_sums(weights)
     if not len(running) or np.array_equal(totals, running[-1]):
         return weights
-    reached = floor_div(running * totals.astype(weights.dtype), running[-1])
-    reached[1:] -= reached[:-1].copy()
-    return reached
+    reached = Proportions(totals, running[-1], weights.dtype.type).floor(running)
+    shares = np.empty_like(reached)
+    shares[0] = reached[0]
+    np.subtract(reached[1:], reached[:-1], out=shares[1:])
+    return shares
 
 
 def running_sums(weights: NDArray[Any]) -> NDArray[Any]:
@@ -129,27 +131,47 @@ def group_sums(values: Int64s, starts: Int64s) -> Int64s:
     return sums
 
 
-def exact_number(bound: int) -> type:
-    """The fastest type whose arithmetic is exact for integers up to `bound`: doubles below 2^53, then int64, then
-    Python's ints. Processors multiply and divide doubles several times faster than 64-bit integers."""
-    if bound < 2**53:
+def exact_number(sums: int, products: int) -> type:
+    """The fastest type that is exact for integers up to `sums` and for `Proportions` of products up to `products`:
+    doubles, then int64, then Python's ints. Processors multiply doubles several times faster than 64-bit integers."""
+    if sums < 2**53 and products < 2**50:
         return np.float64
-    return np.int64 if bound <= INT64_MAX else object
+    return np.int64 if max(sums, products) <= INT64_MAX else object
 
 
-def floor_div(dividend: NDArray[Any], divisor: NDArray[Any]) -> NDArray[Any]:
-    """floor(dividend / divisor) of integers >= 0 in the type that `exact_number` chose; 0 / 0 = 0. Broadcasts.
+class Proportions:
+    """total / whole of many columns, prepared to be applied to many parts of the wholes, 0 <= part <= whole.
 
-    Exact for doubles: p / d lies at least 1 / d below the next integer unless it is one, and rounding moves it by
-    less than p / (d 2^53), which is less than 1 / d while p < 2^53.
+    Exact for doubles, without a division for every part: part x total / whole lies on a multiple of 1 / whole, so
+    adding half of that takes it at least 1 / (2 whole) away from any integer; three roundings move it by less than
+    2^-51 total, which is less than that while total x whole < 2^50.
     """
-    divisor = np.maximum(divisor, 1)
-    if dividend.dtype == np.float64:
-        quotient: NDArray[Any] = np.divide(dividend, divisor)
-        np.floor(quotient, out=quotient)
-    else:
-        quotient = np.floor_divide(dividend, divisor)
-    return quotient
+
+    def __init__(self, totals: NDArray[Any], wholes: NDArray[Any], exact: type) -> None:
+        """exact: what `exact_number` chose for the sums that follow and for total x whole."""
+        self.exact = exact
+        wholes = np.maximum(wholes.astype(exact), 1)
+        if exact is np.float64:
+            self.columns = (totals / wholes, 0.5 / wholes)
+        else:
+            self.columns = (totals.astype(exact), wholes)
+
+    def take(self, index: Int64s) -> Proportions:
+        """The columns of `index`."""
+        taken = Proportions.__new__(Proportions)
+        taken.exact = self.exact
+        taken.columns = (self.columns[0].take(index), self.columns[1].take(index))
+        return taken
+
+    def floor(self, parts: NDArray[Any]) -> NDArray[Any]:
+        """floor(parts[..., i] x total[i] / whole[i]), 0 where the whole is 0, in the type chosen."""
+        first, second = self.columns
+        if self.exact is not np.float64:
+            return np.asarray(parts.astype(self.exact) * first // second)
+        shares: NDArray[Any] = parts * first
+        shares += second
+        np.floor(shares, out=shares)
+        return shares
 
 
 def _mul_div_mod(a: Int64s, b: Int64s, divisor: Int64s) -> tuple[Int64s, Int64s]:

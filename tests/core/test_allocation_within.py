@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from billing.core import allocation_within
+from billing.core import allocation_cells
 from billing.core.allocation import OCCUPIED, split_pool
 from billing.core.allocation_within import mixed_holders, split_within_holders
 from ledger.core.levels import effective_levels
@@ -81,7 +81,7 @@ def test_groups_are_filled_as_defined(pool):
     expected = naive_groups(facts, count, owner, edges)
     assert groups(facts, owner, edges) == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(allocation_within, "_CHUNK", 1)
+        patch.setattr(allocation_cells, "_CHUNK", 1)
         assert groups(facts, owner, edges) == expected
 
 

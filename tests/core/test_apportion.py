@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.core.apportion import (
+    Proportions,
     apportion,
     apportion_groups,
+    exact_number,
     largest_remainder,
     largest_remainder_groups,
 )
@@ -76,3 +78,21 @@ def test_largest_remainder_of_many_groups_equals_one_by_one_even_past_64_bits(gr
 def test_no_groups_at_all(split):
     empty = np.zeros(0, np.int64)
     assert split(empty, empty, np.zeros(1, np.int64)).tolist() == []
+
+
+@given(st.integers(0, 2**40), st.integers(0, 2**40), st.data())
+def test_proportions_are_exact_up_to_the_products_that_their_type_is_chosen_for(total, whole, data):
+    exact = exact_number(max(total, whole), total * whole)
+    # A product that is a multiple of the whole, or one unit less, is where a double could slip.
+    near = [whole * n // max(total, 1) + d for n in (1, total // 2, total) for d in (-1, 0, 1)]
+    parts = [p for p in (*near, data.draw(st.integers(0, whole))) if 0 <= p <= whole]
+    columns = np.full(len(parts), total), np.full(len(parts), whole)
+    found = Proportions(*columns, exact).floor(np.array(parts, exact))
+    assert [int(n) for n in found] == [p * total // max(whole, 1) for p in parts]
+
+
+def test_doubles_are_chosen_only_where_they_are_exact():
+    assert exact_number(2**53 - 1, 2**50 - 1) is np.float64
+    assert exact_number(2**53, 0) is np.int64
+    assert exact_number(0, 2**50) is np.int64
+    assert exact_number(0, 2**63) is object
