@@ -1,9 +1,9 @@
 """Set-based reads behind calibrations. Static statements with bound parameters."""
 
-# Per UTC day, model and GPU model: tokens and the GPU time measured for them, of hours in which every request stated
-# both, with the calibration in force as the hour begins. Leans on usage_hour_when.
+# Per day of the billing zone (by the hour's start), model and GPU model: tokens and the GPU time measured for them, of
+# hours in which every request stated both, with the calibration in force as the hour begins. Leans on usage_hour_when.
 DAILY = """
-SELECT (u.hour AT TIME ZONE 'UTC')::date, model.name, pool.gpu_model, sum(u.input_tokens)::bigint,
+SELECT (u.hour AT TIME ZONE %(zone)s)::date, model.name, pool.gpu_model, sum(u.input_tokens)::bigint,
        sum(u.cached_input_tokens)::bigint, sum(u.output_tokens)::bigint, sum(u.gpu_us)::bigint,
        c.valid_from, c.input_gpu_us_per_1k, c.cached_input_gpu_us_per_1k, c.output_gpu_us_per_1k, c.tolerance_ppm
 FROM ledger_usagehour u

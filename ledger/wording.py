@@ -301,6 +301,13 @@ ALERT_UNITS: Words = {
     "layer": "",
 }
 
+# What a rule with threshold 0 goes by.
+THRESHOLDS_ELSEWHERE: Words = {
+    "budget": _("each budget's own"),
+    "conversion_drift": _("the calibration's tolerance"),
+    "silent_source": _("each source's own"),
+}
+
 ALERT_PROBLEMS: Words = {
     "no_reason": _("Give a reason."),
     "resolved": _("This alert is resolved already."),

@@ -24,7 +24,7 @@ from ledger.core.windows import BadWindow, parse_window
 
 
 class DeviationRow(serializers.Serializer[Any]):
-    day = serializers.DateField(help_text="UTC")
+    day = serializers.DateField(help_text="in the billing time zone")
     model = serializers.CharField()
     gpu_model = serializers.CharField()
     input_tokens = serializers.CharField()

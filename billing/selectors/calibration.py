@@ -11,11 +11,13 @@ from django.db import connection
 from billing.core.calibration import Deviation, Observation, Refit, TokenCost, deviation, refit
 from billing.sql_calibration import DAILY
 from ledger.core.periods import Span, to_datetime
+from ledger.selectors.settings import ledger_settings
 
 
 @dataclass(frozen=True, slots=True)
 class DayOfModel:
-    """One UTC day of a model on a GPU model under one calibration; deviation None: no calibration was in force."""
+    """One day (of the billing time zone) of a model on a GPU model under one calibration; deviation None: no
+    calibration was in force."""
 
     day: date
     model: str
@@ -42,7 +44,8 @@ class Proposal:
 def deviations(window: Span) -> list[DayOfModel]:
     """By model, GPU model and day, of hours whose requests stated tokens and GPU time. One query over roll-ups."""
     with connection.cursor() as cursor:
-        cursor.execute(DAILY, {"from": to_datetime(window.start_ms), "to": to_datetime(window.end_ms)})
+        span = {"from": to_datetime(window.start_ms), "to": to_datetime(window.end_ms)}
+        cursor.execute(DAILY, {**span, "zone": ledger_settings().billing_time_zone})
         rows = cursor.fetchall()
     return [
         DayOfModel(

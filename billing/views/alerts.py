@@ -42,6 +42,7 @@ from ledger.wording import (
     ALERT_UNITS,
     DELIVERY_STATES,
     SEVERITIES,
+    THRESHOLDS_ELSEWHERE,
 )
 
 
@@ -213,6 +214,8 @@ class AlertsPage(_ActingPage):
 
 
 def _threshold(rule: AlertRule) -> str:
+    if not rule.threshold_micro and rule.kind in THRESHOLDS_ELSEWHERE:
+        return str(THRESHOLDS_ELSEWHERE[rule.kind])
     unit = KINDS[rule.kind].unit
     return f"{threshold_text(rule.threshold_micro)} {ALERT_UNITS.get(unit, unit)}".strip()
 

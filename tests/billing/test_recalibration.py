@@ -8,7 +8,7 @@ import pytest
 
 from billing.models import Calibration
 from billing.tasks import recompute_open_months
-from ledger.models import ModelName, Outcome, Pool, UsageHour
+from ledger.models import Ledger, ModelName, Outcome, Pool, UsageHour
 from tests.billing.level_facts import hour, make_pool, make_tenants
 from tests.billing.test_periods_api import client, get, post
 
@@ -55,6 +55,15 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
         gpu_us=0,
     )
     return pool
+
+
+def test_days_are_those_of_the_billing_zone(pool: Pool) -> None:
+    UsageHour.objects.filter(gpu_us=0).delete()
+    window = f"{hour(0).isoformat()},{hour(72).isoformat()}".replace("+00:00", "Z")
+    for zone, days in (("UTC", [0, 1, 2]), ("America/New_York", [-1, 0, 1])):
+        Ledger.objects.update(billing_time_zone=zone)
+        rows = get(client("auditor"), f"calibrations/deviation/?window={window}")["results"]
+        assert [row["day"] for row in rows] == [f"{hour(24 * day):%Y-%m-%d}" for day in days]
 
 
 def test_deviation_by_day(pool: Pool) -> None:

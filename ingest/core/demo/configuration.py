@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 from ingest.core.demo.calendar import Calendar
@@ -17,7 +18,7 @@ from ingest.core.demo.journal import (
     scheduler_of,
 )
 from ingest.core.demo.traffic_shapes import MODELS
-from ledger.core.periods import to_datetime
+from ledger.core.periods import Month, to_datetime
 
 CURRENCY = "USD"
 PRICE_CHANGE_DAY = 16
@@ -30,8 +31,8 @@ _PRICES = {
     "L40S": ("0.72", "0.60", "0.95", "0.45", "0.58"),
 }
 _PREEMPTIBLE_ON_DEMAND = {"H100": "2.20", "H200": "2.80"}
-# From the 16th: demand for H200 outgrew its price.
-_NEW_PRICES = {"bj-h200": ("3.20", "2.60", "4.40", "2.05")}
+# From the 16th: demand for H200 outgrew its price, every month a little more. Thousandths per month of the year.
+_RISES = {"bj-h200": (15, 15, 45, 20)}
 _TOKEN_PRICES = {  # per million: input, cached input, output, reasoning
     "qwen3-235b-a22b": ("0.42", "0.06", "2.60", "2.60"),
     "deepseek-v3": ("0.38", "0.05", "1.90", "1.90"),
@@ -64,7 +65,11 @@ def mark(month: str) -> str:
 
 
 def document(company: Company, calendar: Calendar, signature: str) -> Json:
-    """The file's content as TOML tables, in the order of its chapters."""
+    """The file's content as TOML tables, in the order of its chapters.
+
+    What holds for months is agreed at the start of the year: loading the next month changes nothing about it.
+    """
+    agreed = _from(_year_ms(calendar))
     return {
         "ledger": {
             "currency": CURRENCY,
@@ -86,7 +91,7 @@ def document(company: Company, calendar: Calendar, signature: str) -> Json:
         "pool_cost": [
             {
                 "pool": p.slug,
-                "valid_from": _from(calendar.span.start_ms),
+                "valid_from": agreed,
                 "cost_per_gpu_hour": _PRICES[p.gpu_model][4],
             }
             for p in company.pools
@@ -102,10 +107,10 @@ def document(company: Company, calendar: Calendar, signature: str) -> Json:
             }
             for plan in MODELS
         ],
-        "rate_card": _rate_cards(calendar),
+        "rate_card": _rate_cards(company, calendar),
         "policy": [
             {
-                "valid_from": _from(calendar.span.start_ms),
+                "valid_from": agreed,
                 "preemption_charged_to": "entitlement",
                 "unreserved_idle": "platform",
                 "lend_credit": "borrower_paid",
@@ -116,7 +121,7 @@ def document(company: Company, calendar: Calendar, signature: str) -> Json:
             {
                 "model": plan.model,
                 "gpu_model": plan.gpu_model,
-                "valid_from": _from(calendar.span.start_ms),
+                "valid_from": agreed,
                 "load_test": f"{plan.service} on {plan.gpu_model}, replay of a day",
                 "input_gpu_us_per_1k": plan.input_gpu_us,
                 "cached_input_gpu_us_per_1k": plan.cached_input_gpu_us,
@@ -125,16 +130,16 @@ def document(company: Company, calendar: Calendar, signature: str) -> Json:
             }
             for plan in MODELS
         ],
-        "contract": _contracts(company, calendar),
+        "contract": _contracts(company, agreed),
         "budget": _budgets(company),
         "source": _sources(company),
         "alert_rule": _alert_rules(),
     }
 
 
-def _contracts(company: Company, calendar: Calendar) -> list[Json]:
+def _contracts(company: Company, agreed: str) -> list[Json]:
     """Those who buy tokens and not GPU time: one beyond its monthly quota, one with throughput reserved for it."""
-    starts = {"valid_from": _from(calendar.span.start_ms), "kind": "tokens"}
+    starts = {"valid_from": agreed, "kind": "tokens"}
     rows: list[Json] = [
         {
             "tenant": "search",
@@ -216,7 +221,7 @@ def _tenant(tenant: TenantPlan, number: int) -> Json:
     }
 
 
-def _rate_cards(calendar: Calendar) -> list[Json]:
+def _rate_cards(company: Company, calendar: Calendar) -> list[Json]:
     tokens = [
         {"model": model, "input": p[0], "cached_input": p[1], "output": p[2], "reasoning": p[3]}
         for model, p in _TOKEN_PRICES.items()
@@ -227,12 +232,16 @@ def _rate_cards(calendar: Calendar) -> list[Json]:
         if gpu_model in _PREEMPTIBLE_ON_DEMAND:
             cheaper = {"on_demand": _PREEMPTIBLE_ON_DEMAND[gpu_model]}
             by_model.append({"gpu_model": gpu_model, "service_class": "preemptible", **cheaper})
-    changed = [{"pool": pool, **_gpu_hour(prices)} for pool, prices in _NEW_PRICES.items()]
+    gpu_models = {plan.slug: plan.gpu_model for plan in company.pools}
+    changed = [
+        {"pool": pool, **_gpu_hour(_risen(_PRICES[gpu_models[pool]], rises, calendar.month.number))}
+        for pool, rises in _RISES.items()
+    ]
     changes_ms = calendar.at(PRICE_CHANGE_DAY, 0)
     return [
         {
-            "name": str(calendar.month),
-            "valid_from": _from(calendar.span.start_ms),
+            "name": f"price list {calendar.month.year}",
+            "valid_from": _from(_year_ms(calendar)),
             "gpu_hour": by_model,
             "token": tokens,
         },
@@ -244,6 +253,17 @@ def _rate_cards(calendar: Calendar) -> list[Json]:
             "token": tokens,
         },
     ]
+
+
+def _risen(prices: tuple[str, ...], rises: tuple[int, ...], months: int) -> tuple[str, ...]:
+    return tuple(
+        str(Decimal(price) + Decimal(rise * months) / 1000)
+        for price, rise in zip(prices, rises, strict=False)
+    )
+
+
+def _year_ms(calendar: Calendar) -> int:
+    return Month(calendar.month.year, 1).starts_ms(calendar.zone)
 
 
 def _gpu_hour(prices: tuple[str, ...]) -> Json:
