@@ -153,7 +153,7 @@ class Incidents:
         milli_gpus = (pool.plan.nodes + max(1, pool.plan.nodes // 8)) * NODE
         announced_ms = self.calendar.at(20, 15, 40)
         self.scheduler.record.capacity(
-            pool.slug, after_next.at(1, 10), milli_gpus, "expansion", announced_ms=announced_ms
+            pool.slug, after_next.at(1, 10), milli_gpus, "delivery", announced_ms=announced_ms
         )
 
     # Stories

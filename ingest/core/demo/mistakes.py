@@ -27,6 +27,7 @@ def write_mistakes(journal: Journal, company: Company, calendar: Calendar) -> No
         "layer": "rate_limit",
         "reason": "tokens per minute",
         "status": 429,
+        "count": 1,
         "retry_after_ms": 15_000,  # what events.md calls retry_after_seconds
     }
     journal.write(GATEWAY, "rejection", calendar.at(PILOT_DAY, 9, 12), refused)
