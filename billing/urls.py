@@ -10,6 +10,7 @@ from billing.views.calibration import CalibrationPage
 from billing.views.closing import ClosingPage
 from billing.views.cluster import ClusterPage
 from billing.views.demand import DemandPage
+from billing.views.effect import EffectPage
 from billing.views.lending import LendingPage
 from billing.views.months import Home, MonthFile, MonthPage, MonthsPage
 from billing.views.people import UserPage, UsersPage
@@ -53,6 +54,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("plan/", PlanPage.as_view(), name="plan"),
     path("audit/", AuditPage.as_view(), name="audit"),
     path("audit/verifications/<int:run_id>/", VerificationPage.as_view(), name="verification"),
+    path("settings/effect/", EffectPage.as_view(), name="effect"),
     path("settings/users/", UsersPage.as_view(), name="users"),
     path("settings/users/<int:user_id>/", UserPage.as_view(), name="user"),
     path("settings/tokens/<int:token_id>/", TokenPage.as_view(), name="token"),

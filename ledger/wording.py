@@ -191,6 +191,13 @@ ROLES: Words = {
     Role.INGEST: _("Ingest"),
 }
 
+APPROVAL_KINDS: Words = {
+    "override": _("close over what blocks"),
+    "credit": _("credit to a tenant"),
+    "terms": _("rates, policies, contracts"),
+    "access": _("role of finance"),
+}
+
 ALERT_KINDS: Words = {
     "shortage": _("Shortage"),
     "unused_reservation": _("Unused reservation"),

@@ -344,6 +344,9 @@ def _check_instants(configuration: Configuration) -> None:
         for index, row in enumerate(getattr(configuration, kind)):
             if row.valid_from.tzinfo is None:
                 raise ConfigurationError(f"{kind}[{index}].valid_from", "needs an offset, such as Z")
+            # Beyond these the calendar of another zone, or of a month's arithmetic, has no place for it.
+            if not 1900 <= row.valid_from.year <= 9000:
+                raise ConfigurationError(f"{kind}[{index}].valid_from", "is out of reach of the calendar")
     for index, tenant in enumerate(configuration.tenant):
         for place, identity in enumerate(tenant.identities):
             path = f"tenant[{index}].identities[{place}]"

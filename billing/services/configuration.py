@@ -78,17 +78,18 @@ def apply_tables(
     reason: str = "",
     retroactive: bool = False,
     dry_run: bool = False,
+    keeps_started: bool = True,
 ) -> list[str]:
     """Apply only the tables that `document` names, as one person's change with a reason; returns the diff.
 
-    A version that has started is not edited, `retroactive` or not: another one is added. Audited under the
-    table's name.
+    A version that has started is not edited, `retroactive` or not: another one is added (`keeps_started`; what
+    is tried out and taken back needs not keep it). Audited under the table's name.
 
     Raises:
         ConfigurationError: as `apply_configuration`.
     """
     wanted = core.from_document(document)
-    application = Application(by.name, retroactive, timezone.now(), reason, keeps_started=True)
+    application = Application(by.name, retroactive, timezone.now(), reason, keeps_started)
     try:
         with transaction.atomic():
             acquire(Lock.MASTERS)

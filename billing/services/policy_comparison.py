@@ -1,6 +1,7 @@
-"""A month under two policies side by side, without touching the books (domain.md sections 6 and 8).
+"""A month under two policies, or with and without one more version of terms, side by side (domain.md 6 and 8).
 
-What is compared is computed by the same code as the books, in a transaction that is always taken back.
+What is compared is computed by the same code as the books, in a transaction that is always taken back: nothing of the
+books is touched.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from billing.core.configuration import from_document
 from billing.core.preemption_charges import PreemptionPolicy
 from billing.core.rating_lines import Line
 from billing.models import Policy
-from billing.selectors.accounts import accounts
+from billing.selectors.accounts import Accounts, accounts
 from billing.selectors.terms import MonthTerms, month_terms, rating_policy
+from billing.services.configuration import apply_tables
 from billing.services.configuration_terms import policy_values
 from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_shares import share_preemptions
@@ -25,8 +27,9 @@ from billing.services.preemptions import rebuild_preemptions
 from billing.services.rating import rate_month
 from ledger.core.periods import Month, Span, to_ms
 from ledger.locks import Lock, try_acquire
-from ledger.models import Period
+from ledger.models import Ledger, Period
 from ledger.selectors.settings import ledger_settings
+from ledger.services.audit import SYSTEM, Actor
 
 
 class ComparisonError(ValueError):
@@ -67,6 +70,32 @@ def compare_policies(period: Period, base: Policy | None, other: Policy | None) 
     amounts = [_amounts(period, policy) for policy in (base, other)]
     names = sorted(set(amounts[0]) | set(amounts[1]))
     return [Compared(name, *_of_both(amounts, name)) for name in names]
+
+
+# What can be compared: who pays what for time as it is split. What splits the time itself cannot.
+COMPARABLE = ("policy", "rate_card", "contract", "pool_cost")
+
+
+def compare_change(period: Period, table: str, row: dict[str, Any]) -> list[Compared]:
+    """Every account of the month as it stands, and with one more version of terms (a row of the file's table).
+
+    A version that begins after the month is taken to have been in force from the month's first instant.
+
+    Raises:
+        ComparisonError: as `compare_policies`; `not_comparable`: the table changes how time is split.
+        ConfigurationError: the row says nothing usable.
+    """
+    if table not in COMPARABLE:
+        raise ComparisonError("not_comparable", f"{table} changes how time is split, not who bears it")
+    if period.horizon_at is None:
+        raise ComparisonError("not_computed", f"{period.month} has not been computed yet")
+    version = getattr(from_document({table: [row]}), table)[0]
+    if table == "policy":
+        _check_counting(period, Policy(undelivered_counts_pending=version.undelivered_counts_pending))
+    if version.valid_from >= period.ends_at:
+        row = {**row, "valid_from": period.starts_at.isoformat()}
+    amounts = [_amounts(period, None), _amounts_after(period, {table: [row]})]
+    return [Compared(name, *_of_both(amounts, name)) for name in sorted(set(amounts[0]) | set(amounts[1]))]
 
 
 def changed_policy(period: Period, change: dict[str, Any]) -> Policy:
@@ -111,15 +140,34 @@ def _amounts(period: Period, policy: Policy | None) -> dict[str, tuple[int, int]
     return _sums(lines)
 
 
+def _amounts_after(period: Period, document: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """The same once the document is applied."""
+    with transaction.atomic():
+        if not try_acquire(Lock.COMPUTE):
+            raise ComparisonError("busy", "the books are being computed; try again in a minute")
+        apply_tables(document, by=Actor(SYSTEM), retroactive=True, keeps_started=False)
+        ledger, books = ledger_settings(), accounts()
+        span = Span(to_ms(period.starts_at), to_ms(period.horizon_at or period.starts_at))
+        terms = month_terms(Month.parse(period.month), ledger.billing_time_zone)
+        _share_again(terms, span, ledger, books)
+        lines = rate_month(ledger, terms, span, books)
+        transaction.set_rollback(True)
+    return _sums(lines)
+
+
+def _share_again(terms: MonthTerms, span: Span, ledger: Ledger, books: Accounts) -> None:
+    """Who answers for a preemption stands in its record, and what it costs follows from prices."""
+    ids = rebuild_preemptions(span, span.end_ms, terms, books, everything=True)
+    share_preemptions(ids, terms, books, PreemptionPrices(ledger, terms.rating.prices))
+
+
 def _lines_under(period: Period, policy: Policy | None) -> list[Line]:
     ledger, books = ledger_settings(), accounts()
     span = Span(to_ms(period.starts_at), to_ms(period.horizon_at or period.starts_at))
     terms = month_terms(Month.parse(period.month), ledger.billing_time_zone)
     if policy is not None:
         terms = _with_policy(terms, policy, span.start_ms)
-        # Who answers for a preemption stands in its record.
-        ids = rebuild_preemptions(span, span.end_ms, terms, books, everything=True)
-        share_preemptions(ids, terms, books, PreemptionPrices(ledger, terms.rating.prices))
+        _share_again(terms, span, ledger, books)
     return rate_month(ledger, terms, span, books)
 
 

@@ -21,6 +21,7 @@ from billing.services.deeds import decide
 from billing.services.overrides import request_override
 from billing.services.periods import PeriodError, open_review
 from billing.tasks import close_month, recompute_open_months
+from billing.views.closing_evidence import detail_words, evidence_words
 from billing.views.closing_words import ITEMS, STEPS, refusal, shown_items
 from billing.views.months import period_or_404
 from ledger.core.periods import Month
@@ -143,7 +144,10 @@ class ClosingPage(Page):
 def asked(approval: Approval) -> dict[str, Any]:
     """What the second person has to know: who wants to close over what, and why."""
     items = [
-        (ITEMS.get(one["item"], (one["item"], ""))[0], "; ".join(one["evidence"]))
+        (
+            ITEMS.get(one["item"], (one["item"], ""))[0],
+            "; ".join(evidence_words(one["item"], text) for text in one["evidence"]),
+        )
         for one in approval.payload["items"]
     ]
     return {"approval": approval, "over": items}
@@ -160,5 +164,12 @@ def progress(run: CloseRun | None) -> dict[str, Any] | None:
         "done": done,
         "all": len(run.steps),
         "has_begun": any(step["state"] != "waiting" for step in run.steps),
-        "steps": [{**step, "title": STEPS.get(step["name"], step["name"])} for step in run.steps],
+        "steps": [
+            {
+                **step,
+                "title": STEPS.get(step["name"], step["name"]),
+                "detail": detail_words(step.get("detail", "")),
+            }
+            for step in run.steps
+        ],
     }

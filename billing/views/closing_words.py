@@ -9,6 +9,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from billing.core.checklist import Item
+from billing.views.closing_evidence import evidence_words
 
 Text = str | Promise
 
@@ -99,13 +100,20 @@ class ShownItem:
     title: Text
     remedy: Text
     url: str
+    evidence: list[str]
 
 
 def shown_items(items: list[Item], month: str) -> list[ShownItem]:
     """An item that has no words here yet keeps its own title."""
     places = _places(month)
     return [
-        ShownItem(item, *ITEMS.get(item.code, (item.title, "")), places.get(item.code, "")) for item in items
+        ShownItem(
+            item,
+            *ITEMS.get(item.code, (item.title, "")),
+            places.get(item.code, ""),
+            [evidence_words(item.code, text) for text in item.evidence],
+        )
+        for item in items
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import Exists, OuterRef
-from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponseBase, QueryDict, StreamingHttpResponse
 from django.shortcuts import redirect
 from django.utils.functional import cached_property
 
@@ -37,6 +37,7 @@ from billing.selectors.pages_proofs import month_proofs
 from billing.selectors.reconciliation import Line, month_lines
 from billing.selectors.residuals import ResidualRow, residuals
 from billing.selectors.statements import statements_for
+from billing.services.periods import PeriodError
 from billing.views.episode_tables import balance_table, episodes_table
 from billing.views.month_tables import (
     causes_table,
@@ -46,11 +47,19 @@ from billing.views.month_tables import (
     statements_table,
     tenants_table,
 )
-from billing.views.reconciliation_tables import reconciliation_table, residuals_table
+from billing.views.reconciliation_tables import (
+    explain_from_form,
+    explainable,
+    explanation_refused,
+    reconciliation_table,
+    residuals_table,
+)
 from ledger.access import Access
 from ledger.core.periods import Span, to_ms
-from ledger.models import Period
+from ledger.models import Period, PeriodState
 from ledger.querysets import visible_to
+from ledger.services.audit import Actor
+from ledger.views.acting import ActingPage
 from ledger.views.page import Page, ledger_of
 from ledger.views.tables import Table, TablePage
 
@@ -113,10 +122,28 @@ def period_or_404(month: str, access: Access) -> Period:
     return period
 
 
-class MonthPage(TablePage):
-    """Where every GPU-hour went, who pays for it, what needs a person, and the proof that nothing is missing."""
+class MonthPage(ActingPage):
+    """Where every GPU-hour went, who pays for it, what needs a person, and the proof that nothing is missing.
+
+    Its one form explains a difference from what others counted; the closing has a page of its own.
+    """
 
     template = "billing/month.html"
+    refused = (PeriodError,)
+
+    def may_act(self) -> bool:
+        return self.access.may_tend_sources
+
+    def words_for(self, error: Exception) -> str:
+        return explanation_refused(error)
+
+    def do(self, form: QueryDict, by: Actor, **kwargs: Any) -> str:
+        if form.get("deed") != "explain":
+            raise Http404
+        return explain_from_form(period_or_404(kwargs["month"], self.access), form, by)
+
+    def way_back(self) -> str:
+        return f"{super().way_back()}#reconciliation"
 
     def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         self.period = period_or_404(kwargs["month"], self.access)
@@ -207,6 +234,9 @@ class MonthPage(TablePage):
             "parts": PARTS_OF_CAPACITY,
             "exceptions": exceptions_of(self.period),
             "has_comparisons": bool(self.comparisons),
+            "explainable": explainable(self.comparisons)
+            if self.may_act() and self.period.state != PeriodState.CLOSED
+            else [],
             "has_residuals": bool(self.residuals),
             "proofs": month_proofs(self.period, self.pools, [row.statement for row in self.tenants]),
             "total_minor": sum(row.statement.total_minor for row in self.tenants),

@@ -1,15 +1,23 @@
-"""The tables that set a month's books beside what others counted."""
+"""A month's books beside what others counted: the tables, and the form that explains a difference."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from django.http import QueryDict
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
-from billing.selectors.reconciliation import Line
+from billing.selectors.reconciliation import Line, month_lines
 from billing.selectors.residuals import ResidualRow
+from billing.services.explanations import explain_difference
+from ledger.core.figures import set_digits
+from ledger.core.units import gpu_hours_text
+from ledger.models import Period
+from ledger.services.audit import Actor
 from ledger.templatetags.figures import count_cell, gpu_hours_cell
+from ledger.views.acting import Refused, text_of
 from ledger.views.tables import CODE, COUNT, DAY, TEXT_FILTER, Column, Table, words
 from ledger.wording import DIFFERENCE_CAUSES, MEASURES, UNITS
 
@@ -53,6 +61,47 @@ def reconciliation_table(rows: Callable[[], Sequence[Line]]) -> Table:
         ],
         label=_("Reconciliation"),
     )
+
+
+PROBLEMS = {
+    "closed": gettext_lazy("The month is closed: what differs now is explained where it is adjusted."),
+    "unknown_difference": gettext_lazy("There is no such comparison any more; look again."),
+    "no_difference": gettext_lazy("Both sides agree meanwhile: there is nothing to explain."),
+    "no_reason": gettext_lazy("Say why it differs; it stays on record."),
+}
+
+
+def explainable(lines: Sequence[Line]) -> list[tuple[str, str]]:
+    """(what the form sends, what people read) of each difference; those that block the close first."""
+    differing = sorted((line for line in lines if line.difference), key=lambda line: not line.is_unexplained)
+    return [(f"{line.difference} {line.row.key}", _difference_words(line)) for line in differing]
+
+
+def _difference_words(line: Line) -> str:
+    row = line.row
+    amount = gpu_hours_text(line.difference) if row.unit == "gpu_us" else str(line.difference)
+    words = [_counted_by(line), row.subject, str(MEASURES.get(row.measure, row.measure))]
+    text = f"{' '.join(word for word in words if word)}: {set_digits(amount)} {UNITS.get(row.unit, row.unit)}"
+    cause = DIFFERENCE_CAUSES.get(line.cause, line.cause)
+    return text if line.is_unexplained else f"{text} ({cause})"
+
+
+def explain_from_form(period: Period, form: QueryDict, by: Actor) -> str:
+    """A person's word for the difference as it was seen: one that has changed meanwhile is looked at again.
+
+    Raises:
+        Refused, PeriodError
+    """
+    seen, _space, key = text_of(form, "difference", 4000).partition(" ")
+    line = next((line for line in month_lines(period) if line.row.key == key), None)
+    if line is not None and str(line.difference) != seen:
+        raise Refused(_("The difference has changed since you looked; look at it again."))
+    explain_difference(period, key, text_of(form, "reason"), by)
+    return _("The difference is explained; it does not block the close any more.")
+
+
+def explanation_refused(error: Exception) -> str:
+    return str(PROBLEMS.get(getattr(error, "code", ""), error))
 
 
 def _counted_by(line: Line) -> str:

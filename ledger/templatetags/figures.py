@@ -34,6 +34,7 @@ from ledger.core.units import (
 )
 from ledger.wording import (
     ALERT_STATES,
+    APPROVAL_KINDS,
     BATCH_STATES,
     CATEGORIES,
     CAUSES,
@@ -337,6 +338,11 @@ def preemptor_source(name: str) -> str:
 @register.filter
 def severity(name: str) -> str:
     return str(SEVERITIES.get(name, name))
+
+
+@register.filter
+def approval_kind(name: str) -> str:
+    return str(APPROVAL_KINDS.get(name, name))
 
 
 @register.filter

@@ -84,6 +84,7 @@ RULES: dict[str, Rule] = {
     "billing:audit": Rule(RUNNERS),
     "billing:verification": Rule(RUNNERS, lambda books: {"run_id": verification_run().pk}),
     "billing:settings": Rule(RUNNERS),
+    "billing:effect": Rule(RUNNERS),
     "billing:users": Rule((*RUNNERS, "admin-of-acme")),
     "billing:user": Rule(
         (*RUNNERS, "admin-of-acme"),

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils.translation import override
 
 from billing.models import Approval, CloseRun, Decision, Statement, StatementApproval
 from billing.services import closing, periods
 from billing.services.closing import run_close
 from billing.tasks import close_month, recompute_open_months
+from billing.views.closing_evidence import evidence_words
 from billing.views.closing_words import ITEMS, REFUSALS, STEPS
 from ledger.models import AuditEntry, FactFinding, Membership, Period, PeriodState, Pool, Role, User
 from tests.billing.closed_months import NOVEMBER_5, closable_ledger
@@ -154,3 +156,47 @@ def test_everything_the_services_may_say_has_words(pool: Pool) -> None:
     assert {item.code for item in seen(anna).items} <= set(ITEMS)
     assert set(closing.STEPS) == set(STEPS)
     assert {"closed", "not_over", "out_of_order", "not_in_review", "cannot_be_waived"} <= set(REFUSALS)
+
+
+def test_evidence_and_steps_are_in_the_readers_language(pool: Pool) -> None:
+    anna = person("anna", Role.FINANCE)
+    take(anna, "review")
+    FactFinding.objects.create(code="level_conflict", occurred_at=hour(1), pool=pool, blocks_close=True)
+    run = CloseRun.objects.create(
+        period_id=MONTH,
+        requested_by="anna",
+        state="done",
+        steps=[{"name": "issue", "state": "done", "detail": "3 statements issued up to booking 7"}],
+    )
+    assert run.pk
+    for language, what, did in (
+        ("en", "Two facts contradict each other, bj-h100: 1", "statements issued: 3, up to booking 7"),
+        ("zh-hans", "两个事实相互矛盾", "已出具对账单：3 份，截至入账 7"),
+    ):
+        anna.cookies["django_language"] = language
+        page = anna.get(CLOSING).content.decode()
+        assert what in page
+        assert did in page
+        assert "level_conflict" not in page
+
+
+@pytest.mark.parametrize(
+    ("item", "kept", "chinese"),
+    [
+        ("order", "2026-09", "2026年9月"),
+        ("computed", "never computed", "从未计算"),
+        ("computed", "computed up to 2026-10-31T15:00:00+00:00", "已计算至 2026-10-31 15:00:00"),
+        ("computed", "facts of bj-h100 are not computed yet", "bj-h100 的事实尚未计算"),
+        ("batches", "batch 12", "批次 12"),
+        ("attribution", "bj-h100: 1234.5 GPU-hours", "bj-h100：1\u202f234.5 GPU 小时"),
+        (
+            "reconciliation",
+            "kueue-bj wl-7: preemptions differs by -2 count",
+            "kueue-bj wl-7：抢占相差 \u22122 次",
+        ),
+        ("complete", "a source: of a name", "a source: of a name"),
+    ],
+)
+def test_each_kind_of_evidence_has_words(item: str, kept: str, chinese: str) -> None:
+    with override("zh-hans"):
+        assert evidence_words(item, kept) == chinese
