@@ -1,7 +1,9 @@
-"""Rows of fixed width between PostgreSQL and numpy, by COPY in its binary format: no row passes through Python.
+"""Rows of fixed width between PostgreSQL and numpy in binary format: no row passes through Python.
 
-A row on the wire is a 16-bit number of fields, then for each field a 32-bit length and its bytes, all big-endian.
-With columns of fixed width and without nulls every row has the same size, so a whole result is one structured array.
+Rows are written by COPY. A row on the wire is a 16-bit number of fields, then for each field a 32-bit length and its
+bytes, all big-endian. With columns of fixed width and without nulls every row has the same size, so all of them are
+one structured array. COPY hands rows out one at a time, so they are read as one array per column instead: a header,
+then for each element the same length and bytes.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ from typing import Any, cast
 import numpy as np
 from django.db import connection
 from numpy.typing import NDArray
-from psycopg import Cursor
+from psycopg import Connection, Cursor
 
 from ledger.core.units import INT64_MAX
 
 _SIGNATURE = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 _TRAILER = b"\xff\xff"
+_ARRAY_HEADER = (
+    20  # number of dimensions, whether any element is null, type, length, first index: 32 bits each
+)
 _TYPES = {"bigint": ">i8", "integer": ">i4", "smallint": ">i2", "boolean": "u1", "timestamptz": ">i8"}
 
 # PostgreSQL counts microseconds from 2000-01-01; 'infinity' is the greatest number.
@@ -29,14 +34,26 @@ def read_rows(query: str, columns: Mapping[str, str], params: dict[str, Any]) ->
 
     columns: name -> type of every column of the query, in order; none may be null. `infinity` becomes NEVER.
     """
-    dtype = _row_type(columns)
-    with connection.cursor() as wrapped:
-        cursor = cast("Cursor[Any]", wrapped.cursor)
-        with cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT binary)", params) as copy:
-            data = b"".join(copy)
-    body = memoryview(data)[len(_SIGNATURE) : len(data) - len(_TRAILER)]
-    rows = np.frombuffer(body, dtype)
-    return {name: _decoded(rows[name], kind) for name, kind in columns.items()}
+    places = [f"column_{place}" for place in range(len(columns))]
+    arrays = ", ".join(f"array_agg({place})" for place in places)
+    statement = f"SELECT {arrays} FROM ({query}) AS rows ({', '.join(places)})"
+    connection.ensure_connection()
+    # Binary results need parameters bound by the server. Never prepared: a plan fits the span it is for.
+    with Cursor(cast("Connection[Any]", connection.connection)) as cursor:
+        cursor.execute(statement, params, binary=True, prepare=False)
+        result = cursor.pgresult
+        values = [None if result is None else result.get_value(0, place) for place in range(len(places))]
+    return {
+        name: _decoded(_elements(value, kind), kind)
+        for (name, kind), value in zip(columns.items(), values, strict=True)
+    }
+
+
+def _elements(value: bytes | None, kind: str) -> NDArray[Any]:
+    """The elements of a one-dimensional array; NULL is what array_agg makes of no rows."""
+    element = np.dtype([("size", ">i4"), ("value", _TYPES[kind])])
+    elements: NDArray[Any] = np.frombuffer(value or b"", element, offset=_ARRAY_HEADER if value else 0)
+    return elements["value"]
 
 
 def _decoded(values: NDArray[Any], kind: str) -> NDArray[Any]:

@@ -58,7 +58,8 @@ WITH live AS MATERIALIZED (
       AND level.event_id <> ALL(%(void)s)
 )
 SELECT kind, number, attempt, starts_at, milli_gpus, coalesce(identity_id, -1), lendable,
-       (service_class * 8 + purpose)::smallint, coalesce(ends_at, 'infinity'), event_id, subject_id
+       (service_class * 8 + purpose)::smallint, coalesce(ends_at, 'infinity'), event_id, subject_id,
+       attributes IS NOT NULL
 FROM fact
 """
 LEVEL_COLUMNS = {
@@ -73,6 +74,7 @@ LEVEL_COLUMNS = {
     "ends_ms": "timestamptz",
     "event": "bigint",
     "subject_id": "bigint",
+    "described": "boolean",
 }
 
 # (source, id) of the few events that share subject and instant with another (primary key).
@@ -164,16 +166,17 @@ SELECT identity_id, tenant_id, lower(validity), upper(validity)
 FROM ledger_identitymapping WHERE identity_id = ANY(%(identities)s)
 """
 
-# Emptied first: a second computation in one transaction finds the table of the first.
+# Emptied for every pool and run. event_id: of the level whose attributes describe the workload, or 0.
 CREATE_WORKLOAD_STAGE = """
 CREATE TEMP TABLE IF NOT EXISTS workload_day (
-    pool_id bigint, starts_at timestamptz, ends_at timestamptz, holder_id bigint, subject_id bigint, kind_of smallint,
+    pool_id bigint, starts_at timestamptz, holder_id bigint, subject_id bigint, event_id bigint, kind_of smallint,
     reserved_used bigint, on_demand bigint, borrowed bigint, excess bigint
-) ON COMMIT DROP;
-TRUNCATE workload_day
+) ON COMMIT DROP
 """
+EMPTY_WORKLOAD_STAGE = "TRUNCATE workload_day"
 
-# What a workload is called, and by whom and why it runs, is what its last level of the day said (level_of_subject).
+# What a workload is called, and by whom and why it runs, is looked up row by row (primary key of the subject;
+# level_once_per_event): a plan for the whole tables would read all of them for one pool and run.
 WRITE_WORKLOAD_DAYS = """
 INSERT INTO billing_workloadday (
     pool_id, starts_at, holder_id, workload, attempt, name, "user", labels, service_class, purpose,
@@ -181,18 +184,11 @@ INSERT INTO billing_workloadday (
 SELECT day.pool_id, day.starts_at, day.holder_id, subject.subject, subject.attempt,
        coalesce(latest.attributes->>'name', ''), coalesce(latest.attributes->>'user', ''), latest.attributes->'labels',
        day.kind_of / 8, mod(day.kind_of, 8), day.reserved_used, day.on_demand, day.borrowed, day.excess
-FROM (
-    SELECT pool_id, starts_at, ends_at, holder_id, subject_id, max(kind_of) AS kind_of,
-           sum(reserved_used)::bigint AS reserved_used, sum(on_demand)::bigint AS on_demand,
-           sum(borrowed)::bigint AS borrowed, sum(excess)::bigint AS excess
-    FROM workload_day GROUP BY 1, 2, 3, 4, 5
-) day
-JOIN ledger_subject subject ON subject.id = day.subject_id
+FROM workload_day day
+CROSS JOIN LATERAL (SELECT subject, attempt FROM ledger_subject WHERE id = day.subject_id LIMIT 1) subject
 LEFT JOIN LATERAL (
-    SELECT attributes FROM ledger_level level
-    WHERE level.pool_id = subject.pool_id AND level.kind = subject.kind AND level.subject = subject.subject
-      AND level.attempt = subject.attempt AND level.starts_at < day.ends_at AND level.milli_gpus > 0
-    ORDER BY level.starts_at DESC LIMIT 1
+    SELECT attributes FROM ledger_level
+    WHERE day.event_id > 0 AND pool_id = day.pool_id AND event_id = day.event_id LIMIT 1
 ) latest ON true
 """
 

@@ -35,9 +35,8 @@ from billing.services.allocation_rows import (
 )
 from billing.services.allocation_usage import Terms, pruned_slots, read_usage, usage_by_slot
 from billing.services.allocation_workloads import (
-    by_workload,
+    ByWorkload,
     open_stage,
-    stage_workload_days,
     write_workload_days,
 )
 from ledger.core.levels import Kind, Levels, resolve_holders
@@ -118,7 +117,6 @@ def compute_allocation(
             _compute_pool(one, run, context, computed)
         if runs:
             computed.spans[one.pk] = runs
-    write_workload_days()
     if pool is None:
         period.horizon_at = to_datetime(end_ms)
         period.computed_at = timezone.now()
@@ -229,7 +227,7 @@ def _compute_pool(pool: Pool, span: Span, context: _Context, computed: Computed)
         *(day.start_ms for day in utc_days(span)),
         *(t for t in price_cuts if span.start_ms < t < span.end_ms),
     ]
-    workloads = by_workload(levels, facts)
+    workloads = ByWorkload.of(levels)
     mixed = mixed_holders(workloads.levels, span.start_ms, span.end_ms)
     pending = read_pending(pool.pk, span, context.void, context.index, context.pending_counts)
     split = split_pool(
@@ -244,7 +242,7 @@ def _compute_pool(pool: Pool, span: Span, context: _Context, computed: Computed)
     computed.slots += write_pool_slots(pool.pk, split)
     computed.rows += write_allocations(pool.pk, edges, rows, context.index)
     write_lending(pool.pk, split, context.index)
-    stage_workload_days(pool.pk, span, split, workloads, context.index)
+    write_workload_days(pool.pk, span, split, workloads, facts.subjects, context.index)
     missed_ms = _held_without_capacity_ms(levels, split)
     computed.findings += _write_findings(
         pool, span, context, split, noticed, facts.conflicting_events, missed_ms

@@ -22,6 +22,7 @@ from ledger.core.levels import (
     Levels,
     effective_levels,
     rivals,
+    sort_order,
 )
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import Holder, HolderKind, Service
@@ -66,12 +67,47 @@ class PoolFacts:
     effective: EffectiveLevels
     waits: Levels
     conflicting_events: Int64s
-    _subjects: tuple[Int64s, Int64s]
+    subjects: Subjects
 
-    def subject_ids(self, subject: Int64s, attempt: Int64s) -> Int64s:
+
+@dataclass(frozen=True)
+class Subjects:
+    """Who the subjects of a pool's levels are, and which event describes each workload at an instant.
+
+    keys: of all subjects and attempts, sorted; ids: primary keys of their rows. number (place in `keys`), time_ms and
+    event: of every fact by which a workload held GPUs, sorted by the first two; event 0 where it has no attributes.
+    """
+
+    keys: Int64s
+    ids: Int64s
+    number: Int64s
+    time_ms: Int64s
+    event: Int64s
+
+    @classmethod
+    def of(cls, rows: dict[str, Int64s], rank: Int64s) -> Subjects:
+        keys, first, number = np.unique(
+            _subject_key(rows["subject"], rows["attempt"]), return_index=True, return_inverse=True
+        )
+        holds = np.flatnonzero((rows["kind"] == Kind.OCCUPANCY) & (rows["milli"] > 0))
+        holds = holds[sort_order(number[holds], rows["time_ms"][holds], rank[holds])]
+        event = np.where(rows["described"], rows["event"], 0)
+        return cls(keys, rows["subject_id"][first], number[holds], rows["time_ms"][holds], event[holds])
+
+    def row_ids(self, subject: Int64s, attempt: Int64s) -> Int64s:
         """Primary keys of subject rows; both arguments as in the levels."""
-        keys, ids = self._subjects
-        found: Int64s = ids[np.searchsorted(keys, _subject_key(subject, attempt))]
+        found: Int64s = self.ids[np.searchsorted(self.keys, _subject_key(subject, attempt))]
+        return found
+
+    def described_by(self, subject: Int64s, attempt: Int64s, before_ms: Int64s) -> Int64s:
+        """The event of each workload's last fact before the instant that it held GPUs by, or 0."""
+        if not len(self.number):
+            return np.zeros(len(subject), np.int64)
+        start_ms, span = int(self.time_ms.min()), int(np.ptp(self.time_ms)) + 2
+        number = np.searchsorted(self.keys, _subject_key(subject, attempt))
+        until = np.clip(before_ms - start_ms, 0, span - 1)
+        place = np.searchsorted(self.number * span + (self.time_ms - start_ms), number * span + until) - 1
+        found: Int64s = np.where((place >= 0) & (self.number[place] == number), self.event[place], 0)
         return found
 
 
@@ -89,14 +125,14 @@ def read_pool_facts(pool_id: int, span: Span, void: list[int], index: HolderInde
     }
     rows = read_rows(sql.LEVELS, sql.LEVEL_COLUMNS, params)
     levels = Levels(*(rows[name] for name in Levels.__slots__))
-    effective = effective_levels(LevelFacts(levels, rows["ends_ms"], _ranks(levels, rows["event"])))
+    rank = _ranks(levels, rows["event"])
+    effective = effective_levels(LevelFacts(levels, rows["ends_ms"], rank))
     waits = read_rows(sql.WAITS, sql.WAIT_COLUMNS, {k: params[k] for k in ("pool", "from", "to")})
-    keys, first = np.unique(_subject_key(rows["subject"], rows["attempt"]), return_index=True)
     return PoolFacts(
         effective,
         _wait_levels(waits, index),
         rows["event"][effective.conflicts],
-        (keys, rows["subject_id"][first]),
+        Subjects.of(rows, rank),
     )
 
 

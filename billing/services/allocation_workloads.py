@@ -12,7 +12,7 @@ from billing import sql
 from billing.binary_copy import write_rows
 from billing.core.allocation import OCCUPIED, PoolSplit
 from billing.core.allocation_within import split_within_holders
-from billing.services.allocation_facts import HolderIndex, PoolFacts
+from billing.services.allocation_facts import HolderIndex, Subjects
 from ledger.core.levels import Kind, Levels, changes_at, sort_order
 from ledger.core.periods import Span, utc_days
 from ledger.models import ServiceClass
@@ -22,11 +22,24 @@ Int64s = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ByWorkload:
-    """Levels whose `group` numbers (workload, attempt, class and purpose); subject_id and kind_of: of each group."""
+    """Levels whose `group` numbers (workload, attempt, class and purpose), in this order; the columns name each."""
 
     levels: Levels
-    subject_id: Int64s
+    subject: Int64s
+    attempt: Int64s
     kind_of: Int64s
+
+    @classmethod
+    def of(cls, levels: Levels) -> ByWorkload:
+        """Number the workloads of a pool's levels."""
+        occupies = np.flatnonzero(levels.kind == Kind.OCCUPANCY)
+        keys = (levels.subject[occupies], levels.attempt[occupies], levels.group[occupies])
+        order = sort_order(*keys)
+        subject, attempt, kind_of = (key[order] for key in keys)
+        first = changes_at(subject, attempt, kind_of)
+        group = np.zeros(len(levels), np.int64)
+        group[occupies[order]] = np.cumsum(first) - 1
+        return cls(replace(levels, group=group), subject[first], attempt[first], kind_of[first])
 
     @property
     def preemptible(self) -> NDArray[np.bool_]:
@@ -34,45 +47,37 @@ class ByWorkload:
         return preemptible
 
 
-def by_workload(levels: Levels, facts: PoolFacts) -> ByWorkload:
-    """Number the workloads of a pool's levels."""
-    occupies = np.flatnonzero(levels.kind == Kind.OCCUPANCY)
-    keys = (levels.subject[occupies], levels.attempt[occupies], levels.group[occupies])
-    order = sort_order(*keys)
-    subject, attempt, kind_of = (key[order] for key in keys)
-    first = changes_at(subject, attempt, kind_of)
-    group = np.zeros(len(levels), np.int64)
-    group[occupies[order]] = np.cumsum(first) - 1
-    subject_id = facts.subject_ids(subject[first], attempt[first])
-    return ByWorkload(replace(levels, group=group), subject_id, kind_of[first])
-
-
-def stage_workload_days(
-    pool_id: int, span: Span, split: PoolSplit, workloads: ByWorkload, index: HolderIndex
+def write_workload_days(
+    pool_id: int, span: Span, split: PoolSplit, workloads: ByWorkload, subjects: Subjects, index: HolderIndex
 ) -> None:
-    """Put one row per day and workload into the staging table; `write_workload_days` unfolds them all at the end."""
+    """One row per day, holder and workload: staged, then named and moved into the table in one statement."""
     days = np.array([day.start_ms for day in utc_days(span)] + [span.end_ms], np.int64)
     rows = split_within_holders(split, workloads.levels, workloads.preemptible, days)
+    subject, attempt = workloads.subject[rows.group], workloads.attempt[rows.group]
+    # A workload whose class or purpose changed within a day has one row, with the greater one.
+    first = np.flatnonzero(changes_at(rows.slot, rows.holder, subject, attempt))
+    if not len(first):
+        return
+    slot, subject, attempt = rows.slot[first], subject[first], attempt[first]
+    with connection.cursor() as cursor:
+        cursor.execute(sql.EMPTY_WORKLOAD_STAGE)
     write_rows(
         "workload_day",
         {
-            "pool_id": ("bigint", np.full(len(rows.slot), pool_id)),
-            "starts_at": ("timestamptz", days[rows.slot]),
-            "ends_at": ("timestamptz", days[rows.slot + 1]),
-            "holder_id": ("bigint", index.ids[rows.holder]),
-            "subject_id": ("bigint", workloads.subject_id[rows.group]),
-            "kind_of": ("smallint", workloads.kind_of[rows.group]),
-            **{name: ("bigint", getattr(rows, name)) for name in OCCUPIED},
+            "pool_id": ("bigint", np.full(len(first), pool_id)),
+            "starts_at": ("timestamptz", days[slot]),
+            "holder_id": ("bigint", index.ids[rows.holder[first]]),
+            "subject_id": ("bigint", subjects.row_ids(subject, attempt)),
+            "event_id": ("bigint", subjects.described_by(subject, attempt, days[slot + 1])),
+            "kind_of": ("smallint", np.maximum.reduceat(workloads.kind_of[rows.group], first)),
+            **{name: ("bigint", np.add.reduceat(getattr(rows, name), first)) for name in OCCUPIED},
         },
     )
+    with connection.cursor() as cursor:
+        cursor.execute(sql.WRITE_WORKLOAD_DAYS)
 
 
 def open_stage() -> None:
+    """Make the staging table, which lasts as long as the transaction."""
     with connection.cursor() as cursor:
         cursor.execute(sql.CREATE_WORKLOAD_STAGE)
-
-
-def write_workload_days() -> None:
-    """Name the staged workloads and move them into the table."""
-    with connection.cursor() as cursor:
-        cursor.execute(sql.WRITE_WORKLOAD_DAYS)

@@ -77,7 +77,7 @@ def _held(pool: Pool, span: Span, void: list[int], index: HolderIndex) -> Iterat
     facts = read_pool_facts(pool.pk, span, void, index)
     effective = facts.effective.levels
     levels = resolve_holders(effective, load_timeline(effective.who.tolist(), index))
-    subjects = facts.subject_ids(levels.subject, levels.attempt)
+    subjects = facts.subjects.row_ids(levels.subject, levels.attempt)
     columns = (levels.kind, subjects, levels.attempt, levels.time_ms, levels.milli, levels.who)
     rows = zip(
         *(column.tolist() for column in columns), levels.lendable.tolist(), levels.group.tolist(), strict=True
