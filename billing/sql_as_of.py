@@ -81,14 +81,30 @@ INSERT INTO pg_temp.ledger_identitymapping (id, identity_id, tenant_id, validity
     FROM public.ledger_identitymapping mapping WHERE recorded_at <= %(at)s;
 """
 
-# The hourly sums of the month: kept where no late request and no late correction touches them, else summed again
-# from the requests. Reads a month of requests only in the latter case.
+# The hourly sums of the month: kept where no late request and no late correction of one touches them, else summed again
+# from the requests. Reads a month of requests only in the latter case. A correction of a fact of another type (one of
+# a correction apart, type 11) touches no request.
 USAGE_TOUCHED = """
 SELECT EXISTS (SELECT 1 FROM public.ledger_request request JOIN pg_temp.late_booking late ON late.id = booking_id
                WHERE request.day BETWEEN (%(from)s::timestamptz - interval '1 day')::date
                                      AND (%(to)s::timestamptz + interval '1 day')::date)
     OR EXISTS (SELECT 1 FROM public.ledger_correction correction JOIN pg_temp.late_event late
-               ON late.id = correction.event_id)
+               ON late.id = correction.event_id
+               WHERE NOT EXISTS (
+                   SELECT 1 FROM public.ledger_event event
+                   JOIN public.ledger_source source ON source.id = event.source_id
+                   WHERE source.uri = correction.supersedes_source AND event.event_id = correction.supersedes_event_id
+                     AND event.type <> 11))
+"""
+# The first day of the month whose sums cannot be made as they were known: its requests were pruned, and later ones were
+# among them, or sums have to be made again (%(touched)s).
+USAGE_GONE = """
+SELECT min(pruned.day) FROM public.ledger_prunedday pruned
+WHERE pruned.day BETWEEN (%(from)s::timestamptz - interval '1 day')::date
+                     AND (%(to)s::timestamptz + interval '1 day')::date
+  AND (%(touched)s OR EXISTS (
+      SELECT 1 FROM public.ledger_prunedrows gone JOIN pg_temp.late_booking late ON late.id = gone.booking_id
+      WHERE gone.day_id = pruned.day))
 """
 USAGE_KEPT = """
 CREATE TEMP VIEW ledger_usagehour AS SELECT * FROM public.ledger_usagehour

@@ -98,6 +98,10 @@ WHERE NOT EXISTS (
 GROUP BY 1, 2
 """
 
+KEPT_VOIDED = """
+SELECT id, voided FROM public.billing_preemptionrecord WHERE id = ANY(%(ids)s) AND voided IS NOT NULL
+"""
+
 # Demand that waits to start, from long enough before to see when a shortage began; leans on level_of_subject. Of two
 # facts for one subject and instant the greatest (source, id) comes last and holds.
 PENDING = """

@@ -9,7 +9,14 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing.api.questions import allocation_question, as_of, label_parameters, month_of, window_of
+from billing.api.questions import (
+    allocation_question,
+    as_of,
+    label_parameters,
+    month_of,
+    requests_kept,
+    window_of,
+)
 from billing.selectors.allocations import (
     FILTERS,
     STEPS,
@@ -115,7 +122,7 @@ class AllocationsView(ListView):
         instant = as_of(request, now_ms)
         if instant is None:
             return self._answer(question, ledger)
-        with month_as_of(month_of(question.window, ledger.billing_time_zone), instant):
+        with requests_kept(), month_as_of(month_of(question.window, ledger.billing_time_zone), instant):
             return self._answer(question, ledger)
 
     def _answer(self, question: AllocationQuestion, ledger: Ledger) -> Response:

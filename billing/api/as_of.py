@@ -10,7 +10,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing.api.questions import as_of
+from billing.api.questions import as_of, requests_kept
 from billing.api.statements import LINE_COLUMNS, StatementLineRow
 from billing.exports.bill import line_row
 from billing.models import Statement
@@ -60,7 +60,7 @@ class PeriodAsOfView(ListView):
             raise Http404 from None
         if not Period.objects.filter(month=str(asked)).exists():
             raise Http404
-        with month_as_of(asked, instant):
+        with requests_kept(), month_as_of(asked, instant):
             rows = statements_for(self.access).defer(None).filter(period=str(asked))
             ordered = rows.order_by("tenant__holder__slug").prefetch_related("lines")
             return self.page(lambda offset, limit: list(ordered[offset : offset + limit]), _row)

@@ -12,7 +12,14 @@ from rest_framework.response import Response
 from billing.api.allocations import WINDOW
 from billing.api.questions import dimensions_of, filters_of, step_of, window_of
 from billing.api.reservations import TENANT
-from billing.selectors.demand import REJECTION_DIMENSIONS, DemandRow, RejectionRow, demand, rejections
+from billing.selectors.demand import (
+    REJECTION_DIMENSIONS,
+    DemandRow,
+    RejectionRow,
+    demand,
+    rejections,
+    retries_known,
+)
 from billing.selectors.periods import ledger_and_now
 from ledger.api.views import ListView
 from ledger.core.units import fixed_decimal, gpu_hours_text, micro_text, milli_gpus_text, seconds_text
@@ -42,6 +49,9 @@ class DemandRowSerializer(serializers.Serializer[Any]):
     )
     killing_amount = serializers.CharField(allow_null=True)
     currency = serializers.CharField()
+    retries_known = serializers.BooleanField(
+        help_text="false: raw requests of a part of the window are pruned, so that one tried again counts each time"
+    )
 
 
 class RejectionRowSerializer(serializers.Serializer[Any]):
@@ -79,8 +89,10 @@ class DemandView(ListView):
         window = window_of(request, ledger, now_ms)
         filters = filters_of(request, ("tenant", "model"))
         rows = demand(window, self.access, tenants=filters.get("tenant"), models=filters.get("model"))
+        known = retries_known(window)
         return self.page(
-            lambda offset, limit: rows[offset : offset + limit], lambda row: _demand_row(row, ledger.currency)
+            lambda offset, limit: rows[offset : offset + limit],
+            lambda row: _demand_row(row, ledger.currency) | {"retries_known": known},
         )
 
 

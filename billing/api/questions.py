@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
 from rest_framework.request import Request
 
 from billing.selectors.allocations import DETAILS_OF, DIMENSIONS, FILTERS, STEPS, AllocationQuestion
 from billing.selectors.minutes import LONGEST_BY_MINUTE_MS
+from billing.services.as_of import RequestsGone
 from ledger.access import Access
 from ledger.api.problems import Problem
 from ledger.core.periods import Month, Span, to_datetime, to_ms
@@ -108,6 +110,15 @@ def as_of(request: Request, now_ms: int) -> datetime | None:
     if to_ms(instant) > now_ms:
         raise Problem(400, "bad_as_of", "as_of must not lie in the future.", parameter="as_of")
     return instant
+
+
+@contextmanager
+def requests_kept() -> Iterator[None]:
+    """What was known of usage cannot always be told once requests are pruned: a 409 that says so."""
+    try:
+        yield
+    except RequestsGone as gone:
+        raise Problem(409, "requests_pruned", str(gone), parameter="as_of") from None
 
 
 def month_of(window: Span, zone: str) -> Month:

@@ -51,6 +51,9 @@ class PreemptionRecord(models.Model):
     entitled_milli_gpus = models.BigIntegerField(default=0)
     requests_in_flight = models.IntegerField(null=True)
     requests_voided = models.IntegerField(null=True)
+    voided = models.JSONField(
+        null=True, help_text="requests it voided, as they were found: stays once they are pruned"
+    )
     output_tokens_lost = models.BigIntegerField(null=True)
     context_tokens = models.BigIntegerField(null=True)
     cached_prefix_tokens = models.BigIntegerField(null=True)

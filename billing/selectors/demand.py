@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -34,7 +34,7 @@ from billing.services.allocation_facts import void_events
 from billing.sql_demand import ATTEMPTS, REFUSED, REJECTIONS, SUPERSEDED
 from ledger.access import Access
 from ledger.core.periods import Span, to_datetime, to_ms
-from ledger.models import Outcome
+from ledger.models import Outcome, PrunedDay
 
 _OUTCOMES = {
     Outcome.OK: COMPLETED,
@@ -61,6 +61,13 @@ class DemandRow:
 
 Key = tuple[str, str]
 """(tenant, model)"""
+
+
+def retries_known(window: Span) -> bool:
+    """Whether the raw requests of the window, and of the two days in which they may have been tried again, are all
+    there. Where some are pruned, a request that was tried again counts as often as it was tried."""
+    first, last = to_datetime(window.start_ms).date(), to_datetime(window.end_ms).date() + timedelta(days=2)
+    return not PrunedDay.objects.filter(day__gte=first, day__lte=last).exists()
 
 
 def demand(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 import psycopg
@@ -22,12 +22,25 @@ from ledger.selectors.corrections import void_facts
 from ledger.selectors.settings import ledger_settings
 
 
+class RequestsGone(ValueError):
+    """Requests that would tell what was known were archived and dropped."""
+
+    def __init__(self, day: date) -> None:
+        super().__init__(
+            f"the raw requests of {day.isoformat()} are pruned, and some of them, or a correction, came later than"
+            " that: what was known of the month's usage cannot be told any more"
+        )
+
+
 @contextmanager
 def month_as_of(month: Month, instant: datetime, cut: int | None = None) -> Iterator[Period]:
     """While this lasts, reads of the month's books give what the ledger knew at `instant`; then all is as before.
 
     cut: the last booking that was known, where the instant itself does not tell (that of a close). The rows live in
     tables of this session alone. Costs what computing the whole month costs, and waits for whoever computes now.
+
+    Raises:
+        RequestsGone: usage as it was known cannot be summed any more.
     """
     span = month.span(ledger_settings().billing_time_zone)
     if cut is None:
@@ -66,6 +79,10 @@ def _shadow(values: dict[str, Any]) -> None:
             cursor.execute(_bound(statement, values))
         cursor.execute(sql_as_of.USAGE_TOUCHED, values)
         touched = cursor.fetchone()[0]
+        cursor.execute(sql_as_of.USAGE_GONE, values | {"touched": touched})
+        gone = cursor.fetchone()[0]
+        if gone is not None:
+            raise RequestsGone(gone)
         for statement in (*_single(sql_as_of.MAPPINGS), *sql_as_of.TERMS, *sql_as_of.WRITTEN):
             cursor.execute(_bound(statement, values))
         for statement in _single(sql_as_of.MONTH):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db import connection
 
@@ -14,10 +16,10 @@ from billing.core.preemption import Voided
 from billing.core.preemption_merge import Key, Report, Resume
 from billing.core.preemption_workload import Holding, OccupancyFact, holdings
 from billing.services.allocation_facts import HolderIndex, holder_at, load_timeline
-from billing.sql_preemptions import OCCUPANCY, REPORTS, RESUMES, STALE, VOIDED
+from billing.sql_preemptions import KEPT_VOIDED, OCCUPANCY, REPORTS, RESUMES, STALE, VOIDED
 from ledger.core.levels import HolderTimeline
 from ledger.core.periods import Span, to_datetime, to_ms
-from ledger.models import Purpose, ServiceClass, WorkloadKind
+from ledger.models import PrunedDay, Purpose, ServiceClass, WorkloadKind
 from ledger.selectors.corrections import void_facts
 
 
@@ -187,6 +189,16 @@ class VoidedRequests:
     gpu_us_of: dict[int, int]
     model: str
 
+    def as_json(self) -> dict[str, Any]:
+        """As a record keeps it."""
+        of = {str(identity): gpu_us for identity, gpu_us in sorted(self.gpu_us_of.items())}
+        return {"requests": self.total.requests, "gpu_us": self.total.gpu_us, "of": of, "model": self.model}
+
+    @classmethod
+    def of_json(cls, said: Mapping[str, Any]) -> VoidedRequests:
+        of = {int(identity): int(gpu_us) for identity, gpu_us in said["of"].items()}
+        return cls(Voided(said["requests"], said["gpu_us"]), of, said["model"])
+
 
 def voided_requests(victims: Mapping[Key, Victim]) -> dict[Key, VoidedRequests]:
     """Requests that ended `preempted`, per victim. One query, reading only such requests."""
@@ -206,6 +218,29 @@ def voided_requests(victims: Mapping[Key, Victim]) -> dict[Key, VoidedRequests]:
         for number, *row in cursor.fetchall():
             rows[number].append(tuple(row))
     return {keys[number]: _voided(of) for number, of in rows.items()}
+
+
+def kept_voided(victims: Mapping[Key, Victim], ids: Mapping[Key, UUID]) -> dict[Key, VoidedRequests | None]:
+    """What records already say of victims that were taken down on a day whose requests are pruned; None: nothing.
+
+    ids: of the records. Read from the books themselves, also where a month is computed as it was known.
+    """
+    pruned = set(PrunedDay.objects.values_list("day", flat=True))
+    gone = {
+        ids[key]: key for key, victim in victims.items() if pruned and not pruned.isdisjoint(_days(victim))
+    }
+    found: dict[Key, VoidedRequests | None] = dict.fromkeys(gone.values())
+    if gone:
+        with connection.cursor() as cursor:
+            cursor.execute(KEPT_VOIDED, {"ids": list(gone)})
+            for pk, said in cursor.fetchall():
+                found[gone[pk]] = VoidedRequests.of_json(json.loads(said) if isinstance(said, str) else said)
+    return found
+
+
+def _days(victim: Victim) -> set[date]:
+    first, last = to_datetime(victim.starts_ms).date(), to_datetime(victim.ends_ms).date()
+    return {first + timedelta(days=number) for number in range(max((last - first).days, 0) + 1)}
 
 
 def _voided(rows: Sequence[tuple[Any, ...]]) -> VoidedRequests:

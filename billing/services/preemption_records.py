@@ -211,6 +211,7 @@ class Records:
             entitled_milli_gpus=entitled,
             requests_in_flight=one.requests_in_flight,
             requests_voided=_requests_voided(work),
+            voided=work.voided.as_json() if work.voided else None,
             output_tokens_lost=one.output_tokens_lost,
             context_tokens=one.context_tokens,
             cached_prefix_tokens=one.cached_prefix_tokens,

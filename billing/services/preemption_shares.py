@@ -25,7 +25,7 @@ from billing.selectors.accounts import Accounts
 from billing.selectors.serving_quotas import AskedQuota, serving_quotas
 from billing.selectors.terms import MonthTerms
 from billing.services.allocation_facts import HolderIndex, holder_at, load_timeline
-from billing.services.preemption_facts import Victim, VoidedRequests, voided_requests
+from billing.services.preemption_facts import VoidedRequests
 from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_records import taken_of
 from billing.sql_preemptions import SLOT_SHARES
@@ -181,22 +181,14 @@ def _by_voided_requests(
     """record -> account -> GPU time of its voided requests, of records where some are known."""
     if not records:
         return {}
-    victims = {
-        (record.cluster, record.preemption): Victim(
-            record.cluster,
-            record.victim_workload,
-            to_ms(record.decided_at),
-            to_ms(record.released_at or record.decided_at),
-        )
-        for record in records
-        if record.victim_workload
+    found = {
+        record.pk: VoidedRequests.of_json(record.voided) for record in records if record.voided is not None
     }
-    found: Mapping[tuple[str, str], VoidedRequests] = voided_requests(victims)
     index = HolderIndex.load()
     timeline = load_timeline({identity for one in found.values() for identity in one.gpu_us_of}, index)
     weights = {}
     for record in records:
-        requests = found.get((record.cluster, record.preemption))
+        requests = found.get(record.pk)
         if requests is None or not any(requests.gpu_us_of.values()):
             continue
         of: defaultdict[str, int] = defaultdict(int)

@@ -23,6 +23,7 @@ from billing.services.allocation_facts import HolderIndex, void_events
 from billing.services.preemption_facts import (
     Victim,
     VoidedRequests,
+    kept_voided,
     reported,
     stale_preemptions,
     voided_requests,
@@ -72,7 +73,8 @@ def _measured(preemptions: Sequence[Preemption], void: Sequence[int]) -> list[Wo
         for one in preemptions
         if one.victim_workload and not one.queued_only
     }
-    voided = voided_requests(victims)
+    kept = kept_voided(victims, {key: record_id(key) for key in victims})
+    voided: Mapping[Key, VoidedRequests | None] = {**voided_requests(victims), **kept}
     calibrations = _Calibrations.load()
     works = []
     for one in preemptions:

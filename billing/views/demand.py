@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from billing.core.demand import Funnel
 from billing.planning_charts import refusals_chart
-from billing.selectors.demand import DemandRow, RejectionRow, demand, rejections
+from billing.selectors.demand import DemandRow, RejectionRow, demand, rejections, retries_known
 from billing.selectors.pages_demand import refusals_booked
 from billing.views.windows import WindowPage
 from ledger.core.figures import percentages
@@ -90,6 +90,7 @@ class DemandPage(WindowPage):
             **self.window_context(),
             "currency": self.ledger.currency,
             "whole": whole,
+            "retries_known": retries_known(self.window),
             "parts": parts_of(whole),
             "explicit_percent": _percent(whole.explicit_ppm),
             "declined_micro": _sum(row.declined.amount_micro for row in self.refused),
