@@ -57,14 +57,14 @@ INSERT INTO pg_temp.ledger_subject
         SELECT 1 FROM public.ledger_level level JOIN pg_temp.late_event late ON late.id = level.event_id
         WHERE (level.pool_id, level.kind, level.subject, level.attempt)
             = (subject.pool_id, subject.kind, subject.subject, subject.attempt));
-INSERT INTO pg_temp.ledger_subject (pool_id, kind, subject, attempt, first_at, last_at, last_milli_gpus)
-    SELECT pool_id, kind, subject, attempt, min(starts_at), max(starts_at),
-           max(milli_gpus)
-    FROM pg_temp.ledger_level level WHERE EXISTS (
+INSERT INTO pg_temp.ledger_subject (id, pool_id, kind, subject, attempt, first_at, last_at, last_milli_gpus)
+    SELECT subject.id, pool_id, kind, subject, attempt, min(starts_at), max(starts_at), max(milli_gpus)
+    FROM pg_temp.ledger_level level JOIN public.ledger_subject subject USING (pool_id, kind, subject, attempt)
+    WHERE EXISTS (
         SELECT 1 FROM public.ledger_level other JOIN pg_temp.late_event late ON late.id = other.event_id
         WHERE (other.pool_id, other.kind, other.subject, other.attempt)
             = (level.pool_id, level.kind, level.subject, level.attempt))
-    GROUP BY pool_id, kind, subject, attempt;
+    GROUP BY subject.id, pool_id, kind, subject, attempt;
 ANALYZE pg_temp.ledger_subject;
 """
 

@@ -26,6 +26,7 @@ class RequestsGone(ValueError):
     """Requests that would tell what was known were archived and dropped."""
 
     def __init__(self, day: date) -> None:
+        self.day = day
         super().__init__(
             f"the raw requests of {day.isoformat()} are pruned, and some of them, or a correction, came later than"
             " that: what was known of the month's usage cannot be told any more"

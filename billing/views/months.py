@@ -38,6 +38,7 @@ from billing.selectors.reconciliation import Line, month_lines
 from billing.selectors.residuals import ResidualRow, residuals
 from billing.selectors.statements import statements_for
 from billing.services.periods import PeriodError
+from billing.views.as_of import KnownThenPage
 from billing.views.episode_tables import balance_table, episodes_table
 from billing.views.month_tables import (
     causes_table,
@@ -122,7 +123,7 @@ def period_or_404(month: str, access: Access) -> Period:
     return period
 
 
-class MonthPage(ActingPage):
+class MonthPage(KnownThenPage, ActingPage):
     """Where every GPU-hour went, who pays for it, what needs a person, and the proof that nothing is missing.
 
     Its one form explains a difference from what others counted; the closing has a page of its own.
@@ -152,6 +153,10 @@ class MonthPage(ActingPage):
             if len(mine) == 1:
                 return redirect("billing:statement", month=self.period.month, tenant=mine[0].tenant.slug)
         return super().get(request, **kwargs)
+
+    def page(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        self.period = period_or_404(kwargs["month"], self.access)
+        return super().page(request, **kwargs)
 
     @cached_property
     def before(self) -> Period | None:

@@ -75,6 +75,7 @@ from billing.services.disputes import (
     reject_dispute,
 )
 from billing.tasks import recompute_open_months
+from billing.views.as_of import KnownThenPage
 from billing.views.heat import Choice, choose
 from billing.views.statement_tables import (
     borne_table,
@@ -117,16 +118,21 @@ class _DisputablePage(ActingPage):
         return str(DISPUTE_PROBLEMS.get(getattr(error, "code", ""), error))
 
 
-class StatementPage(_DisputablePage):
+class StatementPage(KnownThenPage, _DisputablePage):
     """The bill, top to bottom as a person reads it."""
 
     template = "billing/statement.html"
 
     def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        # Whoever may not see it now may not see what it was, nor have it computed.
+        statement_or_404(kwargs["month"], kwargs["tenant"], self.access)
+        return super().get(request, **kwargs)
+
+    def page(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         self.statement = statement_or_404(kwargs["month"], kwargs["tenant"], self.access, with_content=True)
         in_order = Prefetch("lines", StatementLine.objects.order_by("position"))
         prefetch_related_objects([self.statement], in_order)
-        return super().get(request, **kwargs)
+        return super().page(request, **kwargs)
 
     @cached_property
     def lines(self) -> list[StatementLine]:
