@@ -20,6 +20,7 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 from django.utils import timezone
 from psycopg import Cursor, errors
 
+from ingest.core.events import Correction
 from ingest.core.fact_rows import instant_text
 from ingest.core.parse import ParsedEvent, Rejected, parse_line, parse_lines, rejected_rest
 from ingest.core.request_lines import RequestReader
@@ -346,10 +347,19 @@ def _refuse_foreign_sources(block: Block, allowed: frozenset[str]) -> None:
         block.rejected += [block.requests.rejected(place, reason, detail) for place in sorted(foreign)]
         own = [place for place in range(len(block.requests)) if place not in foreign]
         block.requests = block.requests.take(own)
-    block.rejected += [
-        event.rejected(reason, detail) for event in block.events if event.source not in allowed
-    ]
-    block.events = [event for event in block.events if event.source in allowed]
+    foreign_events = [event for event in block.events if not _sources_spoken_for(event) <= allowed]
+    block.rejected += [event.rejected(reason, detail) for event in foreign_events]
+    block.events = [event for event in block.events if _sources_spoken_for(event) <= allowed]
+
+
+def _sources_spoken_for(event: ParsedEvent) -> set[str]:
+    """Whose facts the event writes or takes away: a correction can do both to another source's."""
+    sources = {event.source}
+    if isinstance(event.record, Correction):
+        sources.add(event.record.supersedes.source)
+    if event.replacement is not None:
+        sources.add(event.replacement.source)
+    return sources
 
 
 def _requests_kept_from() -> date | None:
