@@ -15,6 +15,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from ledger.core.contract_words import ADAPTER_NAMES, IDENTITY_KINDS, is_identity_kind
+
 MICRO = 1_000_000
 SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
@@ -355,6 +357,11 @@ def _check_instants(configuration: Configuration) -> None:
                     raise ConfigurationError(f"{path}.{key}", "needs an offset, such as Z")
             if identity.kind in ("tenant", "service"):
                 raise ConfigurationError(f"{path}.kind", f"{identity.kind!r} is reserved for slugs")
+            if not is_identity_kind(identity.kind):
+                known = ", ".join([*sorted(IDENTITY_KINDS), "label:<name>"])
+                raise ConfigurationError(
+                    f"{path}.kind", f"{identity.kind!r} is not a kind of identity; known: {known}"
+                )
 
 
 def _check_prices(configuration: Configuration) -> None:
@@ -399,6 +406,11 @@ def _check_sources(configuration: Configuration) -> None:
     uris: set[str] = set()
     for index, source in enumerate(configuration.source):
         path = f"source[{index}]"
+        if source.adapter not in ADAPTER_NAMES:
+            known = ", ".join(sorted(ADAPTER_NAMES))
+            raise ConfigurationError(
+                f"{path}.adapter", f"no adapter is called {source.adapter!r}; known: {known}"
+            )
         duration_s(source.silence_after, f"{path}.silence_after")
         check_zone(source.time_zone, f"{path}.time_zone")
         if source.name in names or source.uri in uris:

@@ -13,6 +13,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+from ledger.core.contract_words import IDENTITY_KINDS as IDENTITY_KINDS
+from ledger.core.contract_words import is_identity_kind
 from ledger.core.units import INT64_MAX
 
 INT32_MAX = 2**31 - 1
@@ -264,28 +266,14 @@ def node_names(value: Any) -> list[str]:
     return [key_text(name) for name in value]
 
 
-IDENTITY_KINDS = frozenset(
-    {
-        "k8s_namespace",
-        "kueue_local_queue",
-        "kueue_cluster_queue",
-        "volcano_queue",
-        "kai_queue",
-        "slurm_account",
-        "litellm_team",
-        "api_key_hash",
-        "user",
-    }
-)
 _kind_text = text_of(characters=80)
 _identity_value = text_of(characters=512)
 
 
 def identity_kind(value: Any) -> str:
-    if isinstance(value, str) and (value in IDENTITY_KINDS or value.startswith("label:")):
+    if isinstance(value, str) and is_identity_kind(value):
         kind: str = _kind_text(value)
-        if kind != "label:":
-            return kind
+        return kind
     known = ", ".join([*sorted(IDENTITY_KINDS), "label:<name>"])
     raise Refusal("bad_identity", f"{shown(value)} is not a kind of identity; known: {known}")
 

@@ -13,8 +13,10 @@ class UnreadableSource(ValueError):
 
 def source_config(source: Source) -> SourceConfig:
     """Raises `UnreadableSource` for a source that no configuration names, or whose adapter does not exist."""
-    if not source.name or source.adapter not in ADAPTERS:
+    if not source.name:
         raise UnreadableSource(f"source {source}: apply_config has not said how to read it")
+    if source.adapter not in ADAPTERS:
+        raise UnreadableSource(f"source {source}: no adapter is called {source.adapter!r}")
     config = source.config
     return SourceConfig(
         name=source.name,

@@ -35,6 +35,16 @@ CARD = '[[rate_card]]\nname="x"\nvalid_from="2020-01-01T00:00:00Z"\n[[rate_card.
         ("[ledger]\nbilling_time_zone='Mars/Olympus'", "ledger.billing_time_zone", "IANA"),
         ("[ledger]\ncurrency='usd'", "ledger.currency", "ISO 4217"),
         ("[[source]]\nname='s'\nuri='/s'\nsilence_after='2 hours'", "source[0].silence_after", "duration"),
+        (
+            "[[tenant]]\nslug='a'\nidentities=[{kind='k8s_namespac', value='x'}]",
+            "tenant[0].identities[0].kind",
+            "not a kind of identity",
+        ),
+        (
+            "[[source]]\nname='s'\nuri='/s'\nadapter='kueu'",
+            "source[0].adapter",
+            "no adapter is called 'kueu'",
+        ),
         ("[[tenant]\n", "", "not TOML"),
     ],
 )

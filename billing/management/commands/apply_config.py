@@ -28,7 +28,7 @@ class Command(LedgerCommand):
         file: Path = options["file"]
         try:
             text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
             raise CommandError(f"{file}: {error}") from None
         try:
             diff = apply_configuration(

@@ -29,7 +29,7 @@ class Command(LedgerCommand):
         try:
             runs = read_runs(options["file"].read_text())
             kept = keep_runs(runs, Actor("command line"))
-        except (OSError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
             raise BadInput(f"{options['file']}: {error}") from None
         except LoadTestError as error:
             raise BadInput(f"{options['file']}: {error}") from None
