@@ -54,6 +54,24 @@ def preemption_record_table(
     )
 
 
+def preemption_side_table(
+    name: str,
+    label: str,
+    rows: Callable[[], QuerySet[PreemptionRecord]],
+    present: Callable[[Sequence[PreemptionRecord]], Sequence[ShownPreemption]],
+    access: Access,
+    *,
+    hide: str,
+    rows_a_page: int,
+) -> Table:
+    """All that befell one tenant, or all that it caused: `hide` names the column that is itself in each row."""
+    columns = [
+        Column(**{**vars(column), "on_page": False, "filter": None}) if column.key == hide else column
+        for column in columns_for(access, rows)
+    ]
+    return Table(name, rows, columns, label=label, present=present, rows_a_page=rows_a_page)
+
+
 def _without_field(column: Column) -> Column:
     return Column(**{**vars(column), "field": "", "filter": None})
 

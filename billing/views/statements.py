@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -77,6 +78,7 @@ from billing.services.disputes import (
 from billing.tasks import recompute_open_months
 from billing.views.as_of import KnownThenPage
 from billing.views.heat import Choice, choose
+from billing.views.preemption_table import preemption_side_table
 from billing.views.statement_tables import (
     borne_table,
     bridge_table,
@@ -186,6 +188,7 @@ class StatementPage(KnownThenPage, _DisputablePage):
             shares_table(lambda: self.shares),
             borne_table(lambda: self.borne, currency),
             disputes_table(lambda: self.disputes, statement),
+            *self._preemption_tables(),
         ]
         if self.comparison is not None and self.bridge is not None:
             tables.insert(0, bridge_table(lambda: self.bridge or [], self.comparison.before, statement))
@@ -222,7 +225,6 @@ class StatementPage(KnownThenPage, _DisputablePage):
             "records": preemptions_named(lines, self.access),
             "meanings": [(name, CATEGORY_MEANINGS[name], days.gpu_us[name]) for name in HOLDER_CATEGORIES],
             "formats": list(FORMATS),
-            **self._preemptions(statement),
         }
 
     def _approval(self) -> StatementApproval | None:
@@ -272,33 +274,46 @@ class StatementPage(KnownThenPage, _DisputablePage):
             return _("The credit is granted; the statement shows it once it is computed.")
         return _("The credit is asked for. A second person in finance decides it on the statement.")
 
-    def _preemptions(self, statement: Statement) -> dict[str, Any]:
-        """As the tenant itself reads them, also where the ledger's own people look at its bill."""
-        records = preemptions_of(statement.tenant, statement.period)
-        names = Names(self.access, at=statement.period.starts_at)
-        mine = frozenset({statement.tenant_id})
-        worst = records.order_by(
+    @cached_property
+    def _sides(self) -> dict[str, QuerySet[PreemptionRecord]]:
+        """What befell the tenant, and what it caused, those that cost most first."""
+        statement, mine = self.statement, [self.statement.tenant_id]
+        worst = preemptions_of(statement.tenant, statement.period).order_by(
             F("lost_gpu_us").desc(nulls_last=True), "-waiting_gpu_us", "-decided_at", "pk"
         )
-        hit = worst.filter(pk__in=PreemptionShare.objects.filter(account__tenant__in=mine).values("record"))
-        caused = worst.filter(Q(preemptor__in=mine) | Q(preemptor__service__owner__in=mine))
+        hit = PreemptionShare.objects.filter(account__tenant__in=mine).values("record")
         return {
-            "victim_count": hit.count(),
-            "victim_of": self._sides(hit, names, mine, "victim"),
-            "cause_count": caused.count(),
-            "cause_of": self._sides(caused, names, mine, "cause"),
+            "victim": worst.filter(pk__in=hit),
+            "cause": worst.filter(Q(preemptor__in=mine) | Q(preemptor__service__owner__in=mine)),
         }
 
-    def _sides(
-        self, records: QuerySet[PreemptionRecord], names: Names, mine: frozenset[int], role: str
-    ) -> list[ShownPreemption]:
-        """The first of them, from the tenant's side."""
-        sides = [
-            side
-            for record in records[:PREEMPTIONS_A_SIDE]
-            for side in shown(record, names, self.access, mine)
+    @cached_property
+    def _names(self) -> Names:
+        return Names(self.access, at=self.statement.period.starts_at)
+
+    def _preemption_tables(self) -> list[Table]:
+        """As the tenant itself reads them, also where the ledger's own people look at its bill."""
+        mine = frozenset({self.statement.tenant_id})
+
+        def side_table(role: str, label: str, hide: str) -> Table:
+            def present(records: Sequence[PreemptionRecord]) -> list[ShownPreemption]:
+                sides = [one for record in records for one in shown(record, self._names, self.access, mine)]
+                return [one for one in sides if one.role == role]
+
+            return preemption_side_table(
+                f"as_{role}",
+                label,
+                lambda: self._sides[role],
+                present,
+                self.access,
+                hide=hide,
+                rows_a_page=PREEMPTIONS_A_SIDE,
+            )
+
+        return [
+            side_table("victim", _("Preemptions as victim"), "victim"),
+            side_table("cause", _("Preemptions as cause"), "preemptor"),
         ]
-        return [side for side in sides if side.role == role]
 
 
 class StatementFile(Page):

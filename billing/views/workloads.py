@@ -2,53 +2,156 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from django.db.models import Q
-from django.http import Http404
+from django.db.models import Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.urls import reverse
+from django.utils.functional import cached_property
+from django.utils.translation import gettext as _
 
 from billing.models import WorkloadDay
 from billing.selectors.names import Names
-from billing.selectors.pages_preemptions import shown
+from billing.selectors.pages_preemptions import ShownPreemption, shown
 from billing.selectors.statements import preemption_records
+from billing.views.preemption_table import preemption_table
 from ledger.models import Level, LevelKind, Pool
 from ledger.querysets import visible_to
-from ledger.views.page import Page, ledger_of
+from ledger.templatetags.figures import date_utc, event_type
+from ledger.views.tables import (
+    CODE,
+    COUNT,
+    DAY,
+    GPU_HOURS,
+    GPUS,
+    INSTANT,
+    TEXT_FILTER,
+    Column,
+    Table,
+    TablePage,
+)
+from ledger.wording import CATEGORIES
 
-FACTS_SHOWN = 200
-DAYS_SHOWN = 100
+PREEMPTIONS_SHOWN = 200
+ROWS_A_PAGE = 100
+OCCUPIED = ("reserved_used", "on_demand", "borrowed", "excess")
 
 
-class WorkloadPage(Page):
+class WorkloadPage(TablePage):
     template = "billing/workload.html"
 
-    def context(self, pool: str, workload: str, **_: Any) -> dict[str, Any]:
-        place = Pool.objects.filter(slug=pool).first()
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        """The 404 of a workload that is not there is also that of one that is somebody else's."""
+        workload = kwargs["workload"]
+        place = Pool.objects.filter(slug=kwargs["pool"]).first()
         if place is None:
             raise Http404
+        self.place = place
         days = visible_to(WorkloadDay.objects.select_related("holder"), self.access)
-        days = days.filter(pool=place, workload=workload).order_by("-starts_at", "attempt")[:DAYS_SHOWN]
-        levels = visible_to(Level.objects.select_related("event__source", "identity"), self.access).filter(
+        self.days = days.filter(pool=place, workload=workload).order_by("-starts_at", "attempt")
+        facts = visible_to(Level.objects.select_related("event__source", "identity"), self.access)
+        self.facts = facts.filter(
             pool=place, subject=workload, kind__in=[LevelKind.OCCUPANCY, LevelKind.PENDING]
-        )
-        facts = list(levels.order_by("-starts_at", "kind")[:FACTS_SHOWN])
-        if not days and not facts:
+        ).order_by("-starts_at", "kind")
+        self.newest_day, self.newest_fact = self.days.first(), self.facts.first()
+        newest = self.newest_fact or self.newest_day
+        if newest is None:
             raise Http404
-        hits = preemption_records(self.access).filter(cluster=place.cluster)
-        hits = hits.filter(Q(victim_workload=workload) | Q(preemptor_workload=workload))[:FACTS_SHOWN]
-        names = Names(self.access, at=ledger_now(facts, days))
+        self.newest_at = newest.starts_at
+        return super().get(request, **kwargs)
+
+    @cached_property
+    def names(self) -> Names:
+        """Others are named as the policy says of the newest instant that is known of the workload."""
+        return Names(self.access, at=self.newest_at)
+
+    @cached_property
+    def sides(self) -> list[ShownPreemption]:
+        workload = self.kwargs["workload"]
+        hits = preemption_records(self.access).filter(cluster=self.place.cluster)
+        hits = hits.filter(Q(victim_workload=workload) | Q(preemptor_workload=workload))[:PREEMPTIONS_SHOWN]
+        return [side for record in hits for side in shown(record, self.names, self.access)]
+
+    def tables(self, pool: str, workload: str) -> list[Table]:
+        return [
+            preemption_table("preemptions", _("Preemptions"), lambda: self.sides, self.access),
+            days_table(lambda: self.days),
+            facts_table(lambda: self.facts),
+        ]
+
+    def context(self, pool: str, workload: str) -> dict[str, Any]:
+        newest, fact = self.newest_day, self.newest_fact
+        named = self.days.exclude(name="").first()
         return {
-            "pool": place,
+            "pool": self.place,
             "workload": workload,
-            "name": next((day.name for day in days if day.name), ""),
-            "holder": names.shown(days[0].holder_id) if days else str(facts[0].identity),
-            "days": days,
-            "levels": facts,
-            "sides": [side for record in hits for side in shown(record, names, self.access)],
-            "currency": ledger_of(self.request).currency,
+            "name": named.name if named is not None else "",
+            "holder": self.names.shown(newest.holder_id) if newest else str(fact.identity if fact else ""),
+            "has_days": newest is not None,
+            "has_facts": fact is not None,
+            "sides": self.sides,
         }
 
 
-def ledger_now(facts: list[Level], days: Any) -> Any:
-    """The instant whose policy says how others are named: the newest that is known of the workload."""
-    return facts[0].starts_at if facts else days[0].starts_at
+def days_table(rows: Callable[[], QuerySet[WorkloadDay]]) -> Table:
+    return Table(
+        "days",
+        rows,
+        [
+            Column(
+                "day",
+                _("Day"),
+                DAY,
+                of="starts_at",
+                html=lambda row: date_utc(row.starts_at),
+                field="starts_at",
+            ),
+            Column("attempt", _("Attempt"), COUNT, field="attempt"),
+            Column("user", _("User"), field="user", filter=TEXT_FILTER),
+            *[
+                Column(
+                    f"{name}_gpu_hours",
+                    CATEGORIES[name],
+                    GPU_HOURS,
+                    of=f"{name}_gpu_us",
+                    field=f"{name}_gpu_us",
+                    unit=_("GPU-hours"),
+                )
+                for name in OCCUPIED
+            ],
+        ],
+        label=_("By day"),
+        caption=_("GPU-hours, by UTC day"),
+        rows_a_page=ROWS_A_PAGE,
+    )
+
+
+def facts_table(rows: Callable[[], QuerySet[Level]]) -> Table:
+    return Table(
+        "facts",
+        rows,
+        [
+            Column("from", _("From"), INSTANT, of="starts_at", field="starts_at"),
+            Column(
+                "kind",
+                _("Kind"),
+                of=lambda row: row.get_kind_display(),
+                html=lambda row: event_type(row.get_kind_display()),
+                field="kind",
+            ),
+            Column("attempt", _("Attempt"), COUNT, field="attempt"),
+            Column("gpus", _("GPUs"), GPUS, of="milli_gpus", field="milli_gpus"),
+            Column("identity", _("Identity"), CODE, of=lambda row: str(row.identity)),
+            Column(
+                "event",
+                _("Event"),
+                CODE,
+                of="event.event_id",
+                link=lambda row: reverse("ledger:event", args=[row.event.source_id, row.event.event_id]),
+            ),
+            Column("source", _("Source"), CODE, of="event.source.uri", on_page=False),
+        ],
+        label=_("Facts it was booked by"),
+        rows_a_page=ROWS_A_PAGE,
+    )

@@ -60,4 +60,4 @@ class FactsView(ListView):
     )
     def get(self, request: Request) -> Response:
         found = facts(fact_question(request, self.access), self.access)
-        return self.page(lambda offset, limit: list(found.rows[offset : offset + limit]), found.to_row)
+        return self.page_of(found.rows, found.to_row)

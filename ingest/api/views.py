@@ -166,9 +166,7 @@ class BatchesView(ListView):
             if state not in BatchState.values:
                 raise Problem(400, "bad_state", f"state must be one of {', '.join(BatchState.values)}.")
             found = found.filter(state=state)
-        return self.page(
-            lambda offset, limit: found[offset : offset + limit], lambda batch: BatchRow(_row(batch)).data
-        )
+        return self.page_of(found, lambda batch: BatchRow(_row(batch)).data)
 
 
 class BatchView(LedgerView):

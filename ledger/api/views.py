@@ -9,6 +9,7 @@ from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar
 
+from django.db.models import QuerySet
 from django.http import Http404
 from rest_framework.exceptions import NotAuthenticated
 from rest_framework.permissions import SAFE_METHODS
@@ -17,6 +18,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ledger.access import Access, access_of_user
+from ledger.api import keyset
 from ledger.api.problems import Problem
 
 # Understood by every list.
@@ -119,9 +121,6 @@ class ListView(LedgerView):
         """One page. `fetch(offset, limit)` gives rows in a total, stable order."""
         size = self._page_size()
         offset = self._offset()
-        excel = self.request.query_params.get("excel", "0")
-        if excel not in ("0", "1"):
-            raise Problem(400, "bad_excel", "excel must be 0 or 1.", parameter="excel")
         sort = self._sorted_by()
         if sort is None:
             found = list(fetch(offset, size + 1))
@@ -133,11 +132,39 @@ class ListView(LedgerView):
             rows = found[:size]
         following = self._link(offset + size) if len(found) > size else None
         previous = self._link(max(offset - size, 0)) if offset else None
+        return self._page_answer(rows, following, previous)
+
+    def _page_answer(
+        self, rows: list[dict[str, Any]], following: str | None, previous: str | None
+    ) -> Response:
+        self._check_excel()
         response = Response({"next": following, "previous": previous, "results": self._pick(rows)})
         links = [f'<{url}>; rel="{name}"' for url, name in ((following, "next"), (previous, "prev")) if url]
         if links:
             response["Link"] = ", ".join(links)
         return response
+
+    def page_of(self, rows: QuerySet[Any], to_row: Callable[[Any], dict[str, Any]]) -> Response:
+        """One page of rows in a total order by columns of their own, by cursors that name a row (`keyset`)."""
+        cursor = self.request.query_params.get("cursor", "")
+        if self._sorted_by() is not None or (cursor and not keyset.is_key(cursor)):
+            return self.page(lambda offset, limit: list(rows[offset : offset + limit]), to_row)
+        size = self._page_size()
+        try:
+            place = keyset.read(rows, cursor) if cursor else None
+        except keyset.BadCursor:
+            raise Problem(400, "bad_cursor", "This cursor is not one of ours.", parameter="cursor") from None
+        found = keyset.page_at(rows, place, size + 1)
+        is_more = len(found) > size
+        is_backwards = place is not None and place.is_backwards
+        shown = found[-size:] if is_backwards else found[:size]
+        has_next, has_previous = (True, is_more) if is_backwards else (is_more, place is not None)
+        following = previous = None
+        if shown and has_next:
+            following = self._address(keyset.written(rows, shown[-1], backwards=False))
+        if shown and has_previous:
+            previous = self._address(keyset.written(rows, shown[0], backwards=True))
+        return self._page_answer([to_row(item) for item in shown], following, previous)
 
     def _sorted(self, rows: list[dict[str, Any]], field: str, descending: bool) -> list[dict[str, Any]]:
         """By what is shown, so that an order tells nothing of what is not."""
@@ -149,6 +176,10 @@ class ListView(LedgerView):
         return (
             sorted(known, key=_sort_key([row[field] for row in known], field), reverse=descending) + unknown
         )
+
+    def _check_excel(self) -> None:
+        if self.request.query_params.get("excel", "0") not in ("0", "1"):
+            raise Problem(400, "bad_excel", "excel must be 0 or 1.", parameter="excel")
 
     def _page_size(self) -> int:
         text = self.request.query_params.get("page_size", str(PAGE_SIZE))
@@ -176,10 +207,14 @@ class ListView(LedgerView):
         return offset
 
     def _link(self, offset: int) -> str:
+        cursor = base64.urlsafe_b64encode(f"o:{offset}".encode()).decode().rstrip("=") if offset else ""
+        return self._address(cursor)
+
+    def _address(self, cursor: str) -> str:
         parameters = self.request.query_params.copy()
         parameters.pop("cursor", None)
-        if offset:
-            parameters["cursor"] = base64.urlsafe_b64encode(f"o:{offset}".encode()).decode().rstrip("=")
+        if cursor:
+            parameters["cursor"] = cursor
         query = parameters.urlencode()
         return self.request.build_absolute_uri(self.request.path + (f"?{query}" if query else ""))
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
-from rest_framework.test import APIClient
+from django.utils.translation import gettext, override
+from rest_framework.request import Request
+from rest_framework.test import APIClient, APIRequestFactory
 
 from billing.models import PreemptionRecord, Statement
 from ingest.models import Batch
-from ledger.api.views import ListView
+from ledger.api.views import ListView, _row_fields
 from ledger.models import Event
 from ledger.services.tokens import create_api_token
 from tests.billing.page_books import MONTH, Books, alert_of_acme, make_books
@@ -204,3 +207,43 @@ def test_rows_are_ordered_by_what_is_shown(books: Books) -> None:
         hours = [float(row["gpu_hours"]) for row in api_of().get(path + ordering).json()["results"]]
         assert len(hours) > 1
         assert hours == sorted(hours, reverse=ordering.startswith("-"))
+
+
+def test_headings_for_spreadsheets_are_in_the_readers_language_and_names_else(books: Books) -> None:
+    """One rule for every list, with rows and without: `excel=1` translates, and nothing else does."""
+    api, wrong = api_of(), []
+    for pattern, view in LISTS:
+        asked = needed(view)
+        if view.__name__ == "PlanView":
+            asked["pool"] = books.pool.slug
+        for cursor in ({}, {"cursor": "bzo5OTk5OTk"}):
+            headers = {}
+            for excel in ("0", "1"):
+                answer = api.get(
+                    filled(pattern),
+                    {**asked, **cursor, "format": "csv", "excel": excel},
+                    headers={"Accept-Language": "zh-hans"},
+                )
+                headers[excel] = answer.content.decode("utf-8-sig").split("\r\n")[0].split(",")
+            names, headings = headers["0"], headers["1"]
+            if any(not re.fullmatch(r"[a-z0-9_]+", name) for name in names):
+                wrong.append((pattern, "names", names))
+            same = [
+                name for name, shown in zip(names, headings, strict=True) if shown == name.replace("_", " ")
+            ]
+            if same and same != ["sha256"]:
+                wrong.append((pattern, "not translated", same))
+    assert wrong == []
+
+
+def test_every_column_of_every_list_has_a_heading() -> None:
+    """Also those that only some questions bring along."""
+    missing = set()
+    for _pattern, view in LISTS:
+        asked = view()
+        asked.request = Request(APIRequestFactory().get("/"))
+        asked.format_kwarg, asked.args, asked.kwargs = None, (), {}
+        with override("zh-hans"):
+            words = [name.replace("_", " ") for name in _row_fields(asked)]
+            missing |= {word for word in words if gettext(word) == word and word != "sha256"}
+    assert missing == set()

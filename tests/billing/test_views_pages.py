@@ -18,7 +18,20 @@ from billing.models import BillingFinding, PoolCost, PoolSlot, ReconciliationLin
 from billing.services.months import compute_month
 from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR
-from ledger.models import Identity, Ledger, LevelKind, ModelName, Outcome, Period, Source, UsageHour, User
+from ledger.models import (
+    Identity,
+    Ledger,
+    LevelKind,
+    Membership,
+    ModelName,
+    Outcome,
+    Period,
+    Role,
+    Source,
+    Tenant,
+    UsageHour,
+    User,
+)
 from tests.billing.level_facts import book, hour, identity, make_tenants, occupancy
 from tests.billing.page_books import (
     HOURS_OF_OCTOBER,
@@ -520,3 +533,33 @@ def test_the_timeline_s_bars_are_the_instants_of_the_record(books: Books, financ
     assert bars["Waited"]["x"] == [waited_ms]
     assert bars["Runs again"]["base"] == [f"{record.resumed_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.000"]
     assert bars["Ran"]["x"][0] <= waited_ms
+
+
+def test_preemptions_of_a_statement_are_sorted_and_downloaded(books: Books, finance: Client) -> None:
+    page = f"/months/{MONTH}/statements/gamma/"
+    tables = finance.get(page).context["tables"]
+    assert (tables["as_victim"].count, tables["as_cause"].count) == (1, 0)
+    lines = finance.get(f"{page}?csv=as_victim").getvalue().decode().splitlines()
+    assert lines[0].startswith("preemption,decided_at,victim,preemptor,cause,pool,gpus")
+    assert lines[1].startswith(str(books.record.pk))
+    caused = finance.get(f"/months/{MONTH}/statements/acme/?as_cause.sort=-gpus").context["tables"]
+    assert [side.role for side in caused["as_cause"].shown] == ["cause"]
+    assert [head.direction for head in caused["as_cause"].heads if head.direction] == ["descending"]
+    delta = finance.get(f"/months/{MONTH}/statements/delta/").content.decode()
+    assert "No work of this tenant lost its GPUs" in delta
+
+
+def test_tables_of_a_workload_are_sorted_and_downloaded_by_who_sees_it(books: Books, finance: Client) -> None:
+    page = f"/workloads/{books.pool.slug}/wl-3/"
+    assert finance.get(page).context["tables"]["facts"].count == 4
+    assert len(finance.get(f"{page}?csv=preemptions").getvalue().decode().splitlines()) == 2
+    days = finance.get(f"{page}?csv=days&days.sort=-borrowed_gpu_hours").getvalue().decode().splitlines()
+    assert days[0] == (
+        "day,attempt,user,reserved_used_gpu_hours,on_demand_gpu_hours,borrowed_gpu_hours,excess_gpu_hours"
+    )
+    assert len(days) > 1
+    stranger = User.objects.create_user("of-delta")
+    delta = Tenant.objects.get(holder__slug="delta")
+    Membership.objects.create(user=stranger, role=Role.TENANT_VIEWER, tenant=delta)
+    for name in ("preemptions", "days", "facts"):
+        assert client_of(stranger).get(f"{page}?csv={name}").status_code == 404
