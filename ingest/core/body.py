@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MIB = 1024 * 1024
@@ -33,7 +34,7 @@ class Lines:
     """Consecutive events of a body; `raw[i]` is line (or array element) `first + i`. Blank ones are no events."""
 
     first: int
-    raw: list[bytes]
+    raw: Sequence[bytes]
     oversize_bytes: int = 0  # not 0: the only line here was this long, and `raw` holds its beginning
 
 

@@ -1,91 +1,210 @@
-"""Many texts of one kind -> one array, with as little work per text as the format allows.
+"""Values inside of a buffer, such as all `time` of some lines -> one array, with arithmetic on machine words.
 
-Each function returns None where a text is not of the plain form it knows; the caller then goes the careful way.
+Eight digits are one 64-bit word: whether all eight are digits, and which number they make, are a dozen operations on
+whole arrays. Each reader also tells which values are of the plain form that it knows; of the others the number is
+meaningless, and the caller has them read the careful way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ingest.core import fields
 from ingest.core.fields import Refusal
+from ingest.core.spans import WORD, Bools, Coded, Int64s, Spans, Words, first_in_words, words_at
 
-Int64s = NDArray[np.int64]
-_DIGIT_PLACES = np.array([0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18])
+_ZEROS = np.uint64(0x3030303030303030)
+_HIGH_HALVES = np.uint64(0xF0F0F0F0F0F0F0F0)
+_LOW_HALVES = np.uint64(0x0F0F0F0F0F0F0F0F)
+_SIXES = np.uint64(0x0606060606060606)
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+def _u(number: int) -> np.uint64:
+    return np.uint64(number)
+
+
+def _are_digits(words: Words) -> Bools:
+    """Whether all eight bytes are digits: 0x30 to 0x39, so that adding 6 leaves the upper half at 3."""
+    is_three: Bools = (words & _HIGH_HALVES) == _ZEROS
+    is_three &= ((words + _SIXES) & _HIGH_HALVES) == _ZEROS
+    return is_three
+
+
+def _digits(buffer: bytes, starts: Int64s, lengths: Int64s) -> tuple[Int64s, Bools]:
+    """(number, whether it is one) of one to eight digits each."""
+    is_sound = (lengths >= 1) & (lengths <= WORD)
+    missing = ((WORD - np.clip(lengths, 1, WORD)) * 8).astype(np.uint64)
+    # Moved to the end of the word, with zeros before them; a shift by 64 gives 0.
+    words = (words_at(buffer, starts) << missing) | (_ZEROS >> (_u(64) - missing))
+    is_sound &= _are_digits(words)
+    words = (words & _LOW_HALVES) * _u(10 * 2**8 + 1) >> _u(8)  # pairs of digits
+    words = (words & _u(0x00FF00FF00FF00FF)) * _u(100 * 2**16 + 1) >> _u(16)
+    words = (words & _u(0x0000FFFF0000FFFF)) * _u(10_000 * 2**32 + 1) >> _u(32)
+    return words.view(np.int64), is_sound
+
+
+def counts(numbers: Spans) -> tuple[Int64s, Bools]:
+    """Whole numbers of at most eight digits, written as JSON writes them: without zeros before them."""
+    lengths = numbers.lengths
+    found, is_sound = _digits(numbers.buffer, numbers.starts, lengths)
+    return found, is_sound & _is_json_whole(numbers.buffer, numbers.starts, lengths)
+
+
+def _is_json_whole(buffer: bytes, starts: Int64s, lengths: Int64s) -> Bools:
+    letters = np.frombuffer(buffer, np.uint8)
+    is_whole: Bools = (lengths == 1) | (letters[starts] != ord("0"))
+    return is_whole
+
+
+def seconds_us(numbers: Spans) -> tuple[Int64s, Bools]:
+    """Microseconds of decimals such as 1.270440: up to seven digits, and up to six more behind a point."""
+    buffer, starts, lengths = numbers.buffer, numbers.starts, numbers.lengths
+    whole = first_in_words(words_at(buffer, starts), ord("."))
+    has_point = whole < lengths
+    whole = np.where(has_point, whole, lengths)
+    seconds, is_sound = _digits(buffer, starts, whole)
+    is_sound &= _is_json_whole(buffer, starts, whole)
+    found: Int64s = seconds * 1_000_000
+    if has_point.any():
+        places = np.where(has_point, lengths - whole - 1, 1)
+        parts, are_digits = _digits(buffer, starts + np.where(has_point, whole + 1, 0), places)
+        is_sound &= (are_digits & (places <= 6)) | ~has_point
+        found += np.where(has_point, parts * _POWERS[6 - np.clip(places, 0, 6)], 0)
+    return found, is_sound
+
+
+_POWERS = np.array([10**places for places in range(9)], np.int64)
 _SHORTEST, _LONGEST = 20, 30  # 2026-10-03T04:00:02Z, and with nine digits of fraction
+# 2026-10-|03T04:00|:02: which bytes are no digits, and what they are.
+_DATE_MARKS, _TIME_MARKS = _u(0xFF0000FF00000000), _u(0x0000FF0000FF0000)
+_DATE, _TIME = _u(0x2D00002D00000000), _u(0x00003A0000540000)
 
 
-def instants_ms(texts: Sequence[str]) -> Int64s | None:
-    """Epoch milliseconds of instants in UTC (`...Z`) that are all written with the same number of digits."""
-    length = len(texts[0])
-    joined = "".join(texts)
-    if not (_SHORTEST <= length <= _LONGEST and length != 21 and len(joined) == length * len(texts)):
-        return None
-    if not joined.isascii():
-        return None
-    letters = np.frombuffer(joined.encode(), np.uint8).reshape(len(texts), length)
-    places = {4: "-", 7: "-", 10: "T", 13: ":", 16: ":", length - 1: "Z"}
-    if length > _SHORTEST:
-        places[19] = "."
-    if not all((letters[:, place] == ord(letter)).all() for place, letter in places.items()):
-        return None
-    digits = letters[:, [*_DIGIT_PLACES, *range(20, length - 1)]] - np.uint8(ord("0"))
-    if (digits > 9).any():
-        return None
-    return _from_digits(digits)
+def instants_ms(instants: Spans) -> tuple[Int64s, Bools]:
+    """Epoch milliseconds of instants in UTC, written as `2026-10-03T04:00:02.450Z`; finer digits floored."""
+    buffer, starts, lengths = instants.buffer, instants.starts, instants.lengths
+    letters = np.frombuffer(buffer, np.uint8)
+    is_sound = (lengths >= _SHORTEST) & (lengths <= _LONGEST)
+    date, time = words_at(buffer, starts), words_at(buffer, starts + 8)
+    is_sound &= ((date & _DATE_MARKS) == _DATE) & _are_digits((date & ~_DATE_MARKS) | (_ZEROS & _DATE_MARKS))
+    is_sound &= ((time & _TIME_MARKS) == _TIME) & _are_digits((time & ~_TIME_MARKS) | (_ZEROS & _TIME_MARKS))
+    is_sound &= (letters[starts + 16] == ord(":")) & (letters[starts + lengths.clip(1) - 1] == ord("Z"))
+    second, are_digits = _digits(buffer, starts + 17, np.full(len(instants), 2))
+    dates, times = _pairs(date), _pairs(time)
+    hour, minute = _pair(times, 3), _pair(times, 6)
+    is_sound &= are_digits & (hour <= 23) & (minute <= 59) & (second <= 59)
+    days = (_pair(dates, 0) * 100 + _pair(dates, 2)) * 10_000 + _pair(dates, 5) * 100 + _pair(times, 0)
+    midnights, are_days = _midnights_ms(np.where(is_sound, days, days[0] if len(days) else 0))
+    milli, is_fraction = _milliseconds(letters, buffer, starts + 19, lengths - _SHORTEST)
+    of_day: Int64s = ((hour * 60 + minute) * 60 + second) * 1000
+    return midnights + of_day + milli, is_sound & are_days & is_fraction
 
 
-def _from_digits(digits: NDArray[np.uint8]) -> Int64s | None:
-    def number(start: int, end: int) -> Int64s:
-        value = digits[:, start].astype(np.int64)
-        for place in range(start + 1, end):
-            value = value * 10 + digits[:, place]
-        return value
+def _pairs(words: Words) -> Words:
+    """In each byte the two-digit number that it and the next one make."""
+    digits = words & _LOW_HALVES
+    return digits * _u(10) + (digits >> _u(8))
 
-    hour, minute, second = number(8, 10), number(10, 12), number(12, 14)
-    if (hour > 23).any() or (minute > 59).any() or (second > 59).any():
-        return None
-    fraction = digits[:, 14:17].astype(np.int64)
-    milli = fraction @ np.array([100, 10, 1])[: fraction.shape[1]]
-    days, place = np.unique(number(0, 8), return_inverse=True)
-    try:
-        midnights = [_midnight_ms(day) for day in days.tolist()]
-    except Refusal:
-        return None
-    found: Int64s = np.array(midnights, np.int64)[place] + ((hour * 60 + minute) * 60 + second) * 1000 + milli
+
+def _pair(pairs: Words, place: int) -> Int64s:
+    return ((pairs >> _u(8 * place)) & _u(0xFF)).view(np.int64)
+
+
+def _midnights_ms(days: Int64s) -> tuple[Int64s, Bools]:
+    """Starts of UTC days written as the number 20261003; few of them differ."""
+    distinct, place = np.unique(days, return_inverse=True)
+    found, is_sound = np.zeros(len(distinct), np.int64), np.ones(len(distinct), bool)
+    for number, day in enumerate(distinct.tolist()):
+        try:
+            text = f"{day // 10000:04}-{day // 100 % 100:02}-{day % 100:02}T00:00:00Z"
+            found[number] = fields.instant_ms(text)
+        except Refusal:
+            is_sound[number] = False
+    return found[place], is_sound[place]
+
+
+def _milliseconds(
+    letters: NDArray[np.uint8], buffer: bytes, points: Int64s, lengths: Int64s
+) -> tuple[Int64s, Bools]:
+    """What stands between seconds and Z, if anything: a point and one to nine digits. `lengths` with the point."""
+    if not lengths.any():
+        return np.zeros(len(points), np.int64), np.ones(len(points), bool)
+    places = lengths - 1
+    found, is_sound = _digits(buffer, points + 1, np.minimum(places, WORD))
+    is_sound &= letters[points] == ord(".")
+    longest = places == WORD + 1
+    if longest.any():
+        is_sound &= ~longest | ((letters[points + WORD + 1] - np.uint8(ord("0"))) <= 9)
+    places = np.clip(places, 0, WORD)
+    milli = np.where(places < 3, found * _POWERS[np.maximum(3 - places, 0)], found // _POWERS[places - 3])
+    return np.where(lengths == 0, 0, milli), is_sound | (lengths == 0)
+
+
+# --- few different texts ------------------------------------------------------------------------------------
+
+_MULTIPLIER = _u(0x9E3779B97F4A7C15)
+LONGEST_CODED = 512
+
+
+def coded(texts: Spans, read: Callable[[bytes], Any]) -> tuple[Coded, Bools]:
+    """The column with each different text read once; null stays None. `Refusal`: not sound.
+
+    Texts are told apart by a hash of their words; those of one hash are compared word by word with one of them, and
+    are not sound where they differ. So equal codes always mean equal texts.
+    """
+    lengths = texts.lengths
+    is_sound = lengths <= LONGEST_CODED
+    masked = masked_words(texts, np.minimum(lengths, LONGEST_CODED))
+    hashes = lengths.view(np.uint64) * _MULTIPLIER
+    for words in masked:
+        hashes = (hashes ^ words) * _MULTIPLIER
+        hashes ^= hashes >> _u(32)
+    if (hashes == hashes[0]).all():
+        codes, count = np.zeros(len(texts), np.int64), 1
+    else:
+        distinct, codes = np.unique(hashes, return_inverse=True)
+        count = len(distinct)
+    some = np.zeros(count, np.int64)
+    some[codes] = np.arange(len(texts))
+    same = some[codes]
+    is_sound &= lengths == lengths[same]
+    for words in masked:
+        is_sound &= words == words[same]
+    values, are_sound = _read_each(texts.take(some), read)
+    if not are_sound.all():
+        is_sound &= are_sound[codes]
+    return Coded(values, codes), is_sound
+
+
+def masked_words(texts: Spans, lengths: Int64s) -> list[Words]:
+    """The texts' words, with zeros behind their ends."""
+    found = []
+    longest = max(int(lengths.max()), 0)
+    shortest = int(lengths.min())
+    last = len(texts.buffer) - WORD
+    for offset in range(0, longest, WORD):
+        words = words_at(texts.buffer, np.minimum(texts.starts + offset, last))
+        if shortest < offset + WORD:
+            missing = np.clip(offset + WORD - lengths, 0, WORD) * 8
+            words &= _ALL >> missing.astype(np.uint64)
+        found.append(words)
     return found
 
 
-def _midnight_ms(day: int) -> int:
-    """Start of a UTC day written as the number 20261003."""
-    return fields.instant_ms(f"{day // 10000:04}-{day // 100 % 100:02}-{day % 100:02}T00:00:00Z")
-
-
-_LONGEST_NUMBER = 15
-
-
-def seconds_us(texts: Sequence[str]) -> Int64s | None:
-    """Microseconds of decimals such as 1.270440: digits, at most one point, at most six places, below 10^8."""
-    try:
-        letters = np.array(texts, f"S{_LONGEST_NUMBER}")
-    except UnicodeEncodeError:
-        return None
-    if max(map(len, texts)) > _LONGEST_NUMBER or min(map(len, texts)) < 1:
-        return None
-    table = letters.view(np.uint8).reshape(len(texts), _LONGEST_NUMBER)
-    is_point = table == ord(".")
-    is_blank = table == 0
-    is_digit = (table - np.uint8(ord("0"))) <= 9
-    if not (is_digit | is_point | is_blank).all() or (is_point.sum(axis=1) > 1).any():
-        return None
-    length = np.fromiter(map(len, texts), np.int64, len(texts))
-    if not (is_blank.sum(axis=1) == _LONGEST_NUMBER - length).all():
-        return None  # a NUL inside of a text
-    point = np.where(is_point.any(axis=1), is_point.argmax(axis=1), length)
-    if (length - point > 7).any() or (point > 8).any() or (point == 0).any() or (point == length - 1).any():
-        return None
-    # Exact: at most 14 digits, and a double holds 15.
-    return np.rint(letters.astype(np.float64) * 1e6).astype(np.int64)
+def _read_each(texts: Spans, read: Callable[[bytes], Any]) -> tuple[list[Any], Bools]:
+    values: list[Any] = []
+    is_sound = np.ones(len(texts), bool)
+    for number, (text, length) in enumerate(zip(texts, texts.lengths.tolist(), strict=True)):
+        value = None
+        if length >= 0:
+            try:
+                value = read(text)
+            except (Refusal, ValueError):
+                is_sound[number] = False
+        values.append(value)
+    return values, is_sound

@@ -111,6 +111,6 @@ def text_values(record: Request | Usage) -> tuple[Any, ...]:
 
 
 def request_hash(record: Request | Usage, time_ms: int) -> bytes:
-    """The content hash of one event; `request_lines` makes the same of many at once."""
+    """The content hash of one event; `request_hashes` makes the same of many at once."""
     content = _pack_numbers(*number_values(record, time_ms)) + encode_texts(text_values(record))
     return hashlib.blake2b(content, digest_size=HASH_BYTES).digest()

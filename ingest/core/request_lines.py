@@ -1,189 +1,203 @@
-"""The fast way for what comes by the million: well-formed `ledger.request.v1` events, column by column.
+"""The fast way for what comes by the million: well-formed `ledger.request.v1` events, a chunk of lines at once.
 
-Reads the same contract as `parse.parse_line`, with a decoder that checks while it decodes and with arithmetic on whole
-columns. What it does not recognise as sound (an odd spelling, an old clock, a wrong value) it leaves to `parse_line`,
-whose verdict counts; so the two can differ in speed only. Tests compare them.
+`line_shapes` tells where in each line the value of each field stands, `columns` reads the values of one field of all
+lines. Nothing is an object per line. What is not plainly sound (a rare shape, an escape, an odd spelling, an old clock,
+a wrong value) is left to `parse.parse_line`, whose verdict counts; so the two can differ in speed only. Tests compare
+them.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from decimal import Decimal
-from itertools import compress
-from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from ingest.core import columns, fields
 from ingest.core.body import Limits
-from ingest.core.events import FUTURE_TOLERANCE_MS, LONGEST_REQUEST_MS
-from ingest.core.fields import IDENTITY_KINDS, Refusal
-from ingest.core.request_content import (
-    ABSENT,
-    HASH_BYTES,
-    HASHED_NUMBERS,
-    NUMBERS,
-    REQUEST_TYPE,
-    TEXTS,
-    encode_texts,
-)
-from ingest.core.request_rows import Requests
+from ingest.core.events import FUTURE_TOLERANCE_MS, LONGEST_REQUEST_MS, OUTCOMES, read_service_class
+from ingest.core.fields import Refusal
+from ingest.core.line_shapes import Found, Path, Scalar, Shape, scalars
+from ingest.core.request_content import ABSENT, HASHED_NUMBERS, NUMBERS, REQUEST_TYPE, TEXTS
+from ingest.core.request_hashes import Digests, hashes
+from ingest.core.request_rows import OWN_TEXTS, WHO, Requests
+from ingest.core.spans import Bools, Coded, Int64s, Spans
 
-Int64s = NDArray[np.int64]
-
-# Characters, of which one takes at most four bytes: longer texts are measured by `parse_line`.
-_Key = Annotated[str, msgspec.Meta(min_length=1, max_length=fields.KEY_BYTES // 4)]
-_Slug = Annotated[str, msgspec.Meta(min_length=1, max_length=63)]
-_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-_Text = Annotated[str, msgspec.Meta(max_length=fields.LONG_TEXT_BYTES // 4)]
-_Id = Annotated[
-    str, msgspec.Meta(min_length=5, max_length=fields.KEY_BYTES // 4)
-]  # longer than None and null
-_Count = Annotated[int, msgspec.Meta(ge=0, le=fields.MAX_COUNT)]
-_SmallCount = Annotated[int, msgspec.Meta(ge=0, le=fields.INT32_MAX)]
-_Attempt = Annotated[int, msgspec.Meta(ge=1, le=fields.INT32_MAX)]
-
-
-class _Identity(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    kind: str
-    value: _Key
-
-
-class _Request(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """`events.Request` for a decoder that checks. Numbers of seconds are read afterwards, all together."""
-
-    request: _Key
-    tenant: _Slug | None = None
-    identity: _Identity | None = None
-    pool: _Slug
-    service: _Slug | None = None
-    model: _Name
-    workload: _Key | None = None
-    started_at: str
-    queued_at: str | None = None
-    deferrals: _SmallCount = ABSENT
-    input_tokens: _Count = ABSENT
-    cached_input_tokens: _Count = ABSENT
-    cache_write_tokens: _Count = ABSENT
-    output_tokens: _Count = ABSENT
-    reasoning_tokens: _Count = ABSENT
-    gpu_seconds: Any = None
-    prefill_gpu_seconds: Any = None
-    attempt: _Attempt = 1
-    parent_request: _Key | None = None
-    preemptions: _SmallCount = ABSENT
-    recomputed_tokens: _Count = ABSENT
-    recompute_gpu_seconds: Any = None
-    service_class: Literal["guaranteed", "preemptible"] | None = None
-    user: _Text | None = None
-    api_key: _Text | None = None
-    labels: dict[_Key, _Text] | None = None
-    outcome: Literal["ok", "aborted", "error", "timeout", "preempted"]
-
-
-class _Event(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
-    specversion: Literal["1.0"]
-    id: _Id
-    source: _Key
-    type: Literal["ledger.request.v1"]
-    time: str
-    data: _Request
-    datacontenttype: Literal["application/json"] | None = None
-
-
-_FIELDS = _Request.__struct_fields__
+_NAMES: dict[Path, str] = {
+    ("id",): "id",
+    ("source",): "source",
+    ("time",): "time",
+    ("data", "started_at"): "started_at",
+    ("data", "queued_at"): "queued_at",
+    ("data", "attempt"): "attempt",
+    ("data", "deferrals"): "deferrals",
+    ("data", "identity", "kind"): "identity_kind",
+    ("data", "identity", "value"): "identity_value",
+    **{("data", name): name for name in (*NUMBERS, *TEXTS) if not name.startswith("identity")},
+}
 _SECONDS = frozenset({"gpu_seconds", "prefill_gpu_seconds", "recompute_gpu_seconds"})
-_UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError, ArithmeticError)
+_INSTANTS = frozenset({"time", "started_at", "queued_at"})
+_NUMERIC = frozenset({*NUMBERS, "attempt", "deferrals"})
+_NEEDED = {"id", "source", "time", "request", "pool", "model", "started_at", "outcome"}
+
+_read_labels = msgspec.json.Decoder(dict[str, str]).decode
+_TEXT_READERS: dict[str, fields.Reader] = {
+    "source": fields.source_uri,
+    "tenant": fields.slug_text,
+    "identity_kind": fields.identity_kind,
+    "identity_value": fields.identity_value,
+    "pool": fields.slug_text,
+    "service": fields.slug_text,
+    "model": fields.name_text,
+    "outcome": fields.one_of(*OUTCOMES),
+    "service_class": read_service_class,
+}
+_SHORTEST_ID = 5  # longer than the words for a missing one
 
 Left = list[tuple[int, bytes]]
 """Lines that `parse_line` has to judge, with their numbers."""
 
 
+def request_shape(line: bytes) -> Shape | None:
+    """The shape of a line that is a request, whatever its values are; None if it is anything else."""
+    found = scalars(line)
+    if found is None:
+        return None
+    values: list[Scalar] = []
+    labels: list[Scalar] = []
+    for one in found:
+        literal = line[one.start : one.end]
+        if one.path in _NAMES:
+            name = _NAMES[one.path]
+            if one.is_object and name == "labels":
+                labels.append(one)
+            elif literal == b"null" and not one.is_text:
+                continue  # as if it were not there; and `_NEEDED` misses it
+            elif one.is_object or name == "labels" or not (one.is_text or name in _NUMERIC):
+                return None
+            else:
+                values.append(one)
+        elif not _may_be(one, literal):
+            return None
+        elif one.is_text and one.path[0] not in ("specversion", "type"):
+            values.append(one)  # of a label, or an attribute that requests do not keep
+    texts = {one.path: line[one.start : one.end] for one in found if one.is_text}
+    if (texts.get(("specversion",)), texts.get(("type",))) != (b"1.0", b"ledger.request.v1"):
+        return None
+    names = {_NAMES[one.path] for one in values if one.path in _NAMES}
+    has_identity = any(one.is_object and one.path == ("data", "identity") for one in found)
+    if not names >= _NEEDED or names & set(WHO) != set(WHO[1:] if has_identity else WHO[:1]):
+        return None
+    return Shape.of(line, values, labels, _NAMES, _INSTANTS)
+
+
+def _may_be(one: Scalar, literal: bytes) -> bool:
+    """Whether something that is no field may be there."""
+    is_word = one.is_text or literal in (b"null", b"true", b"false")
+    if one.path[0] != "data":
+        return is_word
+    if one.path == ("data",):
+        return one.is_object
+    if one.path == ("data", "identity"):
+        return one.is_object or (literal == b"null" and not one.is_text)
+    return one.path[:2] == ("data", "labels")
+
+
 class RequestReader:
-    """Reads lines that are probably requests."""
+    """Reads lines that are probably requests, and remembers the shapes it met."""
+
+    _SHAPES = 64
+    _NEW_SHAPES = 16  # to learn from one chunk
 
     def __init__(self, now_ms: int) -> None:
         self._latest_ms = now_ms + FUTURE_TOLERANCE_MS
-        # Numbers with a point become Decimal, as everywhere: a float is not what the sender wrote.
-        self._decode = msgspec.json.Decoder(_Event, float_hook=Decimal).decode
+        self._shapes: list[Shape] = []
 
-    def read(self, first: int, raw: list[bytes], limits: Limits) -> tuple[Requests | None, Left]:
+    def read(self, first: int, raw: Sequence[bytes], limits: Limits) -> tuple[Requests | None, Left]:
         """(requests, the lines left to `parse_line`), both in order. Blank lines are in neither."""
-        decode = self._decode
-        left: Left = []
-        try:
-            decoded = [decode(text) for text in raw]
-            lines: Sequence[int] = range(first, first + len(raw))
-        except _UNREADABLE:
-            decoded, lines, left = self._decode_apart(first, raw)
-        if not decoded:
-            return None, left
-        kept = raw if len(decoded) == len(raw) else [raw[line - first] for line in lines]
-        requests, doubtful = self._judge(np.array(lines, np.int64), kept, decoded, limits)
-        return requests, sorted(left + doubtful) if doubtful else left
+        lines = raw if isinstance(raw, Spans) else Spans.of(raw, between=b"\n")
+        rows, found = self._find(lines, np.flatnonzero(_are_plain(lines, limits)))
+        requests = None
+        if len(rows):
+            requests, is_sound = self._judge(first + rows, lines.take(rows), found)
+            rows = rows[is_sound]
+        is_left = lines.ends > lines.starts
+        is_left[rows] = False
+        left = np.flatnonzero(is_left).tolist()
+        return requests, [(first + row, lines[row]) for row in left]
 
-    def _decode_apart(self, first: int, raw: list[bytes]) -> tuple[list[Any], Sequence[int], Left]:
-        """(events, their lines, lines that are no plain requests)"""
-        lines: list[int] = []
-        decoded: list[Any] = []
-        left: Left = []
-        decode = self._decode
-        for line, text in enumerate(raw, first):
-            try:
-                event = decode(text)
-            except _UNREADABLE:
-                if text:
-                    left.append((line, text))
+    # --- shapes ---------------------------------------------------------------------------------------------
+
+    def _find(self, lines: Spans, rows: Int64s) -> tuple[Int64s, Found]:
+        """(which of the rows have one of our shapes, the places of their fields); absent ones end before they start"""
+        ends = _without_carriage_returns(lines)
+        groups: list[tuple[Int64s, Found]] = []
+        matched: list[tuple[int, Shape]] = []
+
+        def try_shape(shape: Shape) -> None:
+            nonlocal rows
+            places, found = shape.match(lines.buffer, lines.starts[rows], ends[rows])
+            if len(places):
+                groups.append((rows[places], found))
+                rows = np.delete(rows, places)
+            matched.append((len(places), shape))
+
+        for shape in self._shapes:
+            if len(rows):
+                try_shape(shape)
             else:
-                decoded.append(event)
-                lines.append(line)
-        return decoded, lines, left
+                matched.append((0, shape))
+        for _ in range(self._NEW_SHAPES):
+            if not len(rows):
+                break
+            line = int(rows[len(rows) // 2])
+            new = request_shape(lines.buffer[lines.starts[line] : ends[line]])
+            if new is None:
+                rows = np.delete(rows, len(rows) // 2)
+            else:
+                try_shape(new)
+        matched.sort(key=lambda one: -one[0])
+        self._shapes = [shape for _, shape in matched[: self._SHAPES]]
+        return _in_order(groups)
 
-    def _judge(
-        self, lines: Int64s, raw: list[bytes], events: list[Any], limits: Limits
-    ) -> tuple[Requests | None, Left]:
-        """Leave out what is not plainly sound, a few times at most, until the columns can be read."""
-        sound = self._is_plain(raw, events, limits)
-        left: Left = []
-        while True:
-            if not all(sound):
-                left += [
-                    (int(line), text) for line, text, ok in zip(lines, raw, sound, strict=True) if not ok
-                ]
-                lines = lines[np.array(sound, bool)]
-                raw, events = list(compress(raw, sound)), list(compress(events, sound))
-            if not events:
-                return None, left
-            try:
-                requests = _columns(lines, raw, events)
-            except _Doubtful as doubt:
-                sound = doubt.sound
-                continue
-            in_time = self._is_possible(requests)
-            if in_time.all():
-                return requests, left
-            sound = in_time.tolist()
+    # --- values ---------------------------------------------------------------------------------------------
 
-    def _is_plain(self, raw: list[bytes], events: list[Any], limits: Limits) -> list[bool]:
-        """What can be told event by event, of columns where nearly always all are alike."""
-        sound = [True] * len(events)
-        if b"\\" in b"".join(raw):  # an escape may hide a NUL
-            sound = [b"\\" not in text for text in raw]
-        if max(map(len, raw)) > limits.event_bytes:
-            sound = [ok and len(text) <= limits.event_bytes for ok, text in zip(sound, raw, strict=True)]
-        sources = {source: _is_source(source) for source in {event.source for event in events}}
-        if not all(sources.values()):
-            sound = [ok and sources[event.source] for ok, event in zip(sound, events, strict=True)]
-        return sound
+    def _judge(self, lines: Int64s, raw: Spans, found: Found) -> tuple[Requests | None, Bools]:
+        """(requests of the rows that are plainly sound, which those are)"""
+        reading = _Reading(raw.buffer, found, len(lines))
+        count = len(lines)
+        absent = np.full(count, ABSENT, np.int64)
+        numbers = {name: reading.number(name) for name in ("deferrals", *NUMBERS) if name in found}
+        texts = {name: reading.own_text(name) if name in OWN_TEXTS else reading.text(name) for name in TEXTS}
+        requests = Requests(
+            line=lines,
+            raw=raw,
+            sources=reading.text("source"),
+            event_ids=reading.own_text("id", _SHORTEST_ID),
+            type=np.full(count, REQUEST_TYPE, np.int64),
+            ends_ms=reading.instant("time"),
+            starts_ms=reading.instant("started_at"),
+            queued_ms=reading.instant("queued_at") if "queued_at" in found else absent,
+            attempt=reading.number("attempt", 1) if "attempt" in found else np.full(count, 1, np.int64),
+            requests=np.full(count, 1, np.int64),
+            concurrency_us=absent,
+            numbers=numbers,
+            texts=texts,
+            digests=_NO_DIGESTS,
+        )
+        is_sound = reading.is_sound & self._is_possible(requests)
+        if not is_sound.all():
+            if not is_sound.any():
+                return None, is_sound
+            requests = _without_unused(requests.take(np.flatnonzero(is_sound), digests=False))
+        requests.digests = hashes([requests.hashed_number(name) for name in HASHED_NUMBERS], requests.texts)
+        return requests, is_sound
 
-    def _is_possible(self, requests: Requests) -> NDArray[np.bool_]:
+    def _is_possible(self, requests: Requests) -> Bools:
         """What `events.check` and `events.check_instant` ask, for all at once."""
         took_ms = requests.ends_ms - requests.starts_ms
-        possible = (took_ms >= 0) & (took_ms <= LONGEST_REQUEST_MS) & (requests.ends_ms <= self._latest_ms)
-        possible &= requests.queued_ms <= requests.ends_ms
+        possible: Bools = (took_ms >= 0) & (took_ms <= LONGEST_REQUEST_MS)
+        possible &= (requests.ends_ms <= self._latest_ms) & (requests.queued_ms <= requests.ends_ms)
         given = {name: requests.number(name) for name in NUMBERS[:5]}
         cached = np.maximum(given["cached_input_tokens"], 0) + np.maximum(given["cache_write_tokens"], 0)
         possible &= (cached <= given["input_tokens"]) | (given["input_tokens"] == ABSENT)
@@ -191,118 +205,124 @@ class RequestReader:
         return possible
 
 
-def _is_source(uri: str) -> bool:
-    try:
-        fields.source_uri(uri)
-    except Refusal:
-        return False
-    return True
+_NO_DIGESTS: Digests = np.empty(0, "V16")
 
 
-class _Doubtful(Exception):
-    """Some events of a column are not plainly sound."""
-
-    def __init__(self, sound: list[bool]) -> None:
-        super().__init__()
-        self.sound = sound
-
-
-def _columns(lines: Int64s, raw: list[bytes], events: list[Any]) -> Requests:
-    """Decoded events as columns, hashed. Raises `_Doubtful`."""
-    records = [event.data for event in events]
-    column = dict(zip(_FIELDS, zip(*map(msgspec.structs.astuple, records), strict=True), strict=True))
-    kinds, values = _identities(column["identity"], column["tenant"])
-    count = len(events)
-    absent = np.full(count, ABSENT, np.int64)
-    numbers = {name: _number_column(name, column[name], absent) for name in ("deferrals", *NUMBERS)}
-    requests = Requests(
-        line=lines,
-        raw=raw,
-        sources=[event.source for event in events],
-        event_ids=[event.id for event in events],
-        type=np.full(count, REQUEST_TYPE, np.int64),
-        ends_ms=_instants([event.time for event in events]),
-        starts_ms=_instants(column["started_at"]),
-        queued_ms=absent
-        if _is_all(column["queued_at"], None)
-        else _one_by_one(column["queued_at"], fields.instant_ms),
-        attempt=np.array(column["attempt"], np.int64),
-        requests=np.full(count, 1, np.int64),
-        concurrency_us=absent,
-        numbers={name: values for name, values in numbers.items() if values is not absent},
-        texts={
-            **{name: column[name] for name in _TEXT_FIELDS},
-            "identity_kind": kinds,
-            "identity_value": values,
-        },
-        digests=[],
-    )
-    requests.digests = hashes(requests)
+def _without_unused(requests: Requests) -> Requests:
+    """Without columns of numbers that only the rows left out had."""
+    requests.numbers = {name: values for name, values in requests.numbers.items() if (values != ABSENT).any()}
     return requests
 
 
-# The identity is two texts of one field.
-_TEXT_FIELDS = tuple(name for name in TEXTS if name not in ("identity_kind", "identity_value"))
-
-
-def _is_all(column: Sequence[Any], value: Any) -> bool:
-    return column.count(value) == len(column)
-
-
-def _identities(
-    identities: Sequence[Any], tenants: Sequence[str | None]
-) -> tuple[Sequence[str | None], Sequence[str | None]]:
-    """(kinds, values); every event names exactly one of tenant and identity, of a known kind."""
-    if _is_all(identities, None) and None not in tenants:
-        return identities, identities
-    sound = [
-        tenant is not None if identity is None else tenant is None and identity.kind in IDENTITY_KINDS
-        for identity, tenant in zip(identities, tenants, strict=True)
-    ]
-    if not all(sound):
-        raise _Doubtful(sound)
-    kinds = [identity and identity.kind for identity in identities]
-    return kinds, [identity and identity.value for identity in identities]
-
-
-def _number_column(name: str, column: Sequence[Any], absent: Int64s) -> Int64s:
-    if name in _SECONDS:
-        return absent if _is_all(column, None) else _seconds(column)
-    return absent if _is_all(column, ABSENT) else np.array(column, np.int64)
-
-
-def _seconds(column: Sequence[Any]) -> Int64s:
-    if set(map(type, column)) == {str} and (found := columns.seconds_us(column)) is not None:
-        return found
-    return _one_by_one(column, fields.seconds_us)
-
-
-def _instants(column: Sequence[str]) -> Int64s:
-    found = columns.instants_ms(column)
-    return _one_by_one(column, fields.instant_ms) if found is None else found
-
-
-def _one_by_one(column: Sequence[Any], read: fields.Reader) -> Int64s:
-    """Value by value, as `parse_line` would; None is absent."""
-    found: list[int] = []
-    sound: list[bool] = []
-    for value in column:
+def _are_plain(lines: Spans, limits: Limits) -> Bools:
+    """Lines without an escape or a control character, of valid UTF-8, not too long."""
+    lengths = lines.lengths
+    are_plain: Bools = (lengths > 0) & (lengths <= limits.event_bytes)
+    letters = np.frombuffer(lines.buffer, np.uint8)
+    # Line ends are the only control characters in nearly every chunk: as many as there are lines, and the padding.
+    odd = letters < 0x20
+    start, end = int(lines.starts[0]), int(lines.ends[-1])
+    if np.count_nonzero(odd[start:end]) != np.count_nonzero(lines.starts[1:] > lines.ends[:-1]):
+        _leave_out(lines, _without_carriage_returns(lines), np.flatnonzero(odd), are_plain)
+    if b"\\" in lines.buffer:
+        _leave_out(lines, lines.ends, np.flatnonzero(letters == ord("\\")), are_plain)
+    if not lines.buffer.isascii():
         try:
-            found.append(ABSENT if value is None else read(value))
-            sound.append(True)
-        except Refusal:
-            sound.append(False)
-    if not all(sound):
-        raise _Doubtful(sound)
-    return np.array(found, np.int64)
+            lines.buffer.decode()
+        except UnicodeDecodeError:
+            _leave_out(lines, lines.ends, np.flatnonzero(letters >= 0x80), are_plain)
+    return are_plain
 
 
-def hashes(requests: Requests) -> list[bytes]:
-    """Content hashes, as `request_content.request_hash` makes them one by one."""
-    table = np.stack([requests.hashed_number(name) for name in HASHED_NUMBERS], axis=1).astype("<i8")
-    content, width = table.tobytes(), table.shape[1] * 8
-    blake2b, encode = hashlib.blake2b, encode_texts
-    return [
-        blake2b(content[start : start + width] + encode(texts), digest_size=HASH_BYTES).digest()
-        for start, texts in zip(range(0, len(content), width), requests.hashed_texts(), strict=True)
-    ]
+def _leave_out(lines: Spans, ends: Int64s, places: Int64s, are_plain: Bools) -> None:
+    """Lines with one of the places, which are in order, before their end."""
+    rows = np.searchsorted(lines.starts, places, side="right") - 1
+    within = (rows >= 0) & (places < ends[rows])
+    are_plain[rows[within]] = False
+
+
+def _without_carriage_returns(lines: Spans) -> Int64s:
+    """Ends of lines before a carriage return: what JSON takes for a blank."""
+    if b"\r" not in lines.buffer:
+        return lines.ends
+    letters = np.frombuffer(lines.buffer, np.uint8)
+    has_one = (lines.ends > lines.starts) & (letters[lines.ends - 1] == ord("\r"))
+    ends: Int64s = lines.ends - has_one
+    return ends
+
+
+def _in_order(groups: list[tuple[Int64s, Found]]) -> tuple[Int64s, Found]:
+    """Rows of several shapes put together in the order of their lines."""
+    if len(groups) == 1:
+        return groups[0]
+    if not groups:
+        return np.zeros(0, np.int64), {}
+    rows = np.concatenate([group for group, _ in groups])
+    order = np.argsort(rows, kind="stable")
+
+    def column(name: str) -> tuple[Int64s, Int64s]:
+        nowhere = [(np.zeros(len(group), np.int64), np.full(len(group), -1)) for group, _ in groups]
+        places = [found.get(name, none) for (_, found), none in zip(groups, nowhere, strict=True)]
+        starts, ends = (np.concatenate(one)[order] for one in zip(*places, strict=True))
+        return starts, ends
+
+    return rows[order], {name: column(name) for name in {name for _, found in groups for name in found}}
+
+
+class _Reading:
+    """Reads the fields of some lines; `is_sound` tells which lines had nothing odd so far."""
+
+    def __init__(self, buffer: bytes, found: Found, count: int) -> None:
+        self._buffer = buffer
+        self._found = found
+        self._count = count
+        self.is_sound = np.ones(count, bool)
+
+    def _spans(self, name: str) -> Spans:
+        return Spans(self._buffer, *self._found[name])
+
+    def number(self, name: str, absent: int = ABSENT) -> Int64s:
+        spans = self._spans(name)
+        values, is_sound = columns.seconds_us(spans) if name in _SECONDS else columns.counts(spans)
+        if name == "attempt":
+            is_sound &= values >= 1
+        return self._unless_absent(spans, values, is_sound, absent)
+
+    def instant(self, name: str) -> Int64s:
+        spans = self._spans(name)
+        return self._unless_absent(spans, *columns.instants_ms(spans), ABSENT)
+
+    def _unless_absent(self, spans: Spans, values: Int64s, is_sound: Bools, absent: int) -> Int64s:
+        is_absent = spans.ends < spans.starts
+        if is_absent.any():
+            self.is_sound &= is_sound | is_absent
+            return np.where(is_absent, absent, values)
+        self.is_sound &= is_sound
+        return values
+
+    def own_text(self, name: str, shortest: int = 1) -> Spans:
+        """A text that differs from line to line, of as many bytes as any text of ours may have."""
+        if name not in self._found:
+            return Spans(self._buffer, np.zeros(self._count, np.int64), np.full(self._count, -1))
+        spans = self._spans(name)
+        lengths = spans.lengths
+        if name not in ("user", "api_key"):
+            self.is_sound &= (lengths >= shortest) | (lengths < 0)
+        return spans
+
+    def text(self, name: str) -> Coded:
+        if name not in self._found:
+            return Coded.constant(None, self._count)
+        read = _TEXT_READERS.get(name)
+        column, is_sound = columns.coded(
+            self._spans(name), _labels if read is None else lambda text: read(text.decode())
+        )
+        self.is_sound &= is_sound
+        return column
+
+
+def _labels(text: bytes) -> dict[str, str]:
+    try:
+        return fields.labels(_read_labels(text))
+    except msgspec.MsgspecError as error:
+        raise Refusal("bad_value", str(error)) from None

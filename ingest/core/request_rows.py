@@ -1,4 +1,4 @@
-"""Requests as columns: the rows of a daily partition, and the same summed up by the hour (domain.md section 5)."""
+"""Requests as columns, and the rows of a daily partition made of them (domain.md section 5)."""
 
 from __future__ import annotations
 
@@ -8,33 +8,36 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from ingest.core.binary_rows import Int64s, Rows
-from ingest.core.events import MS_PER_HOUR, Request, Usage
+from ingest.core.binary_rows import Rows
+from ingest.core.columns import masked_words
+from ingest.core.events import Request, Usage
 from ingest.core.fields import MS_PER_DAY
 from ingest.core.parse import ParsedEvent, Rejected
+from ingest.core.ragged import Ragged
 from ingest.core.request_content import (
     ABSENT,
     HASHED_NUMBERS,
     NUMBERS,
     TEXTS,
-    USAGE_TYPE,
     number_values,
     text_values,
 )
+from ingest.core.request_hashes import Digests, digests_of
+from ingest.core.spans import Coded, Column, Int64s, Spans
 
 REQUEST_TYPES = frozenset({"ledger.request.v1", "ledger.usage.v1"})
 OUTCOMES = {"ok": 1, "aborted": 2, "error": 3, "timeout": 4, "preempted": 5, "aggregated": 6}
 SERVICE_CLASSES = {None: 0, "guaranteed": 1, "preemptible": 2}
 # What GPU time is called in an event and in the tables; every other number has one name.
-_COLUMNS = {
+COLUMNS = {
     "gpu_seconds": "gpu_us",
     "prefill_gpu_seconds": "prefill_gpu_us",
     "recompute_gpu_seconds": "recompute_gpu_us",
 }
-_FIELDS = {column: name for name, column in _COLUMNS.items()}
 _ATTRIBUTES = ("user", "api_key", "labels", "parent_request")
+# Texts that differ from row to row; of all others there are few.
+OWN_TEXTS = frozenset({"request", "workload", "user", "api_key", "parent_request"})
 
 
 @dataclass(slots=True)
@@ -53,12 +56,13 @@ class Requests:
     """Requests and usage events, a column for each thing they say, in the order of their lines.
 
     Instants are epoch milliseconds, GPU time is in gpu_us. `numbers` lacks the columns that nobody gave a value for.
+    `texts`: those of OWN_TEXTS as Spans, all others as Coded; `labels` are dicts.
     """
 
     line: Int64s
-    raw: Sequence[bytes]
-    sources: Sequence[str]
-    event_ids: Sequence[str]
+    raw: Spans
+    sources: Coded
+    event_ids: Spans
     type: Int64s
     ends_ms: Int64s
     starts_ms: Int64s
@@ -67,8 +71,8 @@ class Requests:
     requests: Int64s
     concurrency_us: Int64s
     numbers: dict[str, Int64s]
-    texts: dict[str, Sequence[Any]]
-    digests: Sequence[bytes]
+    texts: dict[str, Column]
+    digests: Digests
 
     @classmethod
     def of_events(cls, events: Sequence[ParsedEvent]) -> Requests:
@@ -80,9 +84,9 @@ class Requests:
         texts = zip(*(text_values(record) for record, _ in records), strict=True)  # type: ignore[arg-type]
         return cls(
             line=np.array([event.line for event in events], np.int64),
-            raw=[event.raw for event in events],
-            sources=[event.source for event in events],
-            event_ids=[event.id for event in events],
+            raw=Spans.of([event.raw for event in events]),
+            sources=Coded.of([event.source for event in events]),
+            event_ids=Spans.of([event.id.encode() for event in events]),
             type=number["type"],
             ends_ms=number["ends_at"],
             starts_ms=number["starts_at"],
@@ -93,39 +97,42 @@ class Requests:
             numbers={
                 name: number[name] for name in ("deferrals", *NUMBERS) if (number[name] != ABSENT).any()
             },
-            texts=dict(zip(TEXTS, texts, strict=True)),
-            digests=[event.digest for event in events],
+            texts={name: _text_column(name, texts) for name, texts in zip(TEXTS, texts, strict=True)},
+            digests=digests_of([event.digest for event in events]),
         )
 
     def __len__(self) -> int:
         return len(self.raw)
 
-    def take(self, places: Sequence[int]) -> Requests:
-        """The rows at these places, in their order."""
-        index = np.array(places, np.int64)
+    def take(self, places: Int64s, *, digests: bool = True) -> Requests:
+        """The rows at these places, in their order; without `digests` where there are none yet."""
 
         def of(column: Any) -> Any:
             if isinstance(column, dict):
                 return {name: of(values) for name, values in column.items()}
-            return column[index] if isinstance(column, np.ndarray) else [column[place] for place in places]
+            return column[places] if isinstance(column, np.ndarray) else column.take(places)
 
-        return Requests(**{one.name: of(getattr(self, one.name)) for one in fields(self)})
+        names = [one.name for one in fields(self) if digests or one.name != "digests"]
+        return Requests(**{"digests": self.digests} | {name: of(getattr(self, name)) for name in names})
 
     def joined(self, other: Requests) -> Requests:
         """The rows of both, in order of their lines."""
 
-        def both(name: str) -> Any:
-            mine, others = getattr(self, name), getattr(other, name)
-            if isinstance(mine, np.ndarray):
-                return np.concatenate([mine, others])
-            return [*mine, *others]
+        def both(mine: Any, others: Any) -> Any:
+            return np.concatenate([mine, others]) if isinstance(mine, np.ndarray) else mine.joined(others)
 
-        values = {one.name: both(one.name) for one in fields(self) if one.name not in ("numbers", "texts")}
+        values = {
+            one.name: both(getattr(self, one.name), getattr(other, one.name))
+            for one in fields(self)
+            if one.name not in ("numbers", "texts")
+        }
         given = self.numbers.keys() | other.numbers.keys()
-        values["numbers"] = {name: np.concatenate([self.number(name), other.number(name)]) for name in given}
-        values["texts"] = {name: [*self.texts[name], *other.texts[name]] for name in TEXTS}
+        values["numbers"] = {name: both(self.number(name), other.number(name)) for name in given}
+        values["texts"] = {name: both(self.texts[name], other.texts[name]) for name in TEXTS}
         whole = Requests(**values)
-        return whole.take(np.argsort(whole.line, kind="stable").tolist())
+        if self.line[-1] < other.line[0]:
+            return whole
+        return whole.take(np.argsort(whole.line, kind="stable"))
 
     def number(self, name: str) -> Int64s:
         """A column of numbers, ABSENT where they were not given."""
@@ -145,34 +152,26 @@ class Requests:
         }
         return own[name] if name in own else self.number(name)
 
-    def hashed_texts(self) -> Any:
-        """The rows' texts, each in the order of `TEXTS`."""
-        return zip(*(self.texts[name] for name in TEXTS), strict=True)
+    def coded(self, name: str) -> Coded:
+        """A column of few different texts."""
+        column = self.texts[name]
+        assert isinstance(column, Coded)
+        return column
 
     @property
     def days(self) -> Int64s:
         """UTC day of each row, in days from 1970: its partition."""
         return self.ends_ms // MS_PER_DAY
 
-    def keys(self) -> list[tuple[str, str, int]]:
-        """(source, id, day) of each row."""
-        return list(zip(self.sources, self.event_ids, self.days.tolist(), strict=True))
-
-    def who(self) -> list[tuple[str, str] | None]:
+    def who(self) -> Coded:
         """(kind, value) of the identity each row names; None for usage of nobody in particular."""
-        named = zip(
-            self.texts["tenant"], self.texts["identity_kind"], self.texts["identity_value"], strict=True
-        )
-        return [
-            ("tenant", tenant) if tenant is not None else None if kind is None else (kind, value)
-            for tenant, kind, value in named
-        ]
-
-    def only_identity_kind(self) -> str | None:
-        """The kind of identity that all rows name, if it is one and none names a tenant."""
-        kinds = self.texts["identity_kind"]
-        is_one = kinds[0] is not None and kinds.count(kinds[0]) == len(kinds)
-        return kinds[0] if is_one else None
+        tenant, kind, value = (self.coded(name) for name in WHO)
+        codes = (tenant.codes * len(kind.values) + kind.codes) * len(value.values) + value.codes
+        distinct, codes = np.unique(codes, return_inverse=True)
+        rest, values = np.divmod(distinct, len(value.values))
+        tenants, kinds = np.divmod(rest, len(kind.values))
+        named = zip(tenants.tolist(), kinds.tolist(), values.tolist(), strict=True)
+        return Coded([_who(tenant.values[t], kind.values[k], value.values[v]) for t, k, v in named], codes)
 
     def rejected(self, place: int, reason: str, detail: str) -> Rejected:
         """The row at a place, sound in itself and refused all the same."""
@@ -181,8 +180,8 @@ class Requests:
             reason,
             detail,
             self.raw[place],
-            id=self.event_ids[place],
-            source=self.sources[place],
+            id=self.event_ids[place].decode(),
+            source=self.sources.text(place),
             time_ms=int(self.ends_ms[place]),
         )
 
@@ -201,8 +200,8 @@ class Requests:
         rows.number("pool_id", "bigint", ids.pool)
         rows.number("model_id", "bigint", ids.model)
         rows.number("attempt", "integer", self.attempt)
-        rows.number("outcome", "smallint", self._codes("outcome", OUTCOMES))
-        rows.number("service_class", "smallint", self._codes("service_class", SERVICE_CLASSES))
+        rows.number("outcome", "smallint", self.codes("outcome", OUTCOMES))
+        rows.number("service_class", "smallint", self.codes("service_class", SERVICE_CLASSES))
         rows.number("requests", "integer", self.requests)
         rows.optional("identity_id", "bigint", ids.identity, ABSENT)
         rows.optional("service_id", "bigint", ids.service, ABSENT)
@@ -211,25 +210,39 @@ class Requests:
         for name in NUMBERS:
             if name in self.numbers:
                 kind = "integer" if name == "preemptions" else "bigint"
-                rows.optional(_COLUMNS.get(name, name), kind, self.numbers[name], ABSENT)
-        rows.text("content_hash", self.digests)
-        rows.text("event_id", [text.encode() for text in self.event_ids])
-        rows.text("request", [text.encode() for text in self.texts["request"]])
-        if not self._is_empty("workload"):
-            rows.text("workload", [text and text.encode() for text in self.texts["workload"]])
+                rows.optional(COLUMNS.get(name, name), kind, self.numbers[name], ABSENT)
+        rows.bytes_of_one_length("content_hash", self.digests)
+        rows.text("event_id", self.event_ids)
+        for name in ("request", "workload"):
+            column = self.texts[name]
+            assert isinstance(column, Spans)
+            rows.text(name, column)
         rows.text("attributes", self._attributes(), prefix=b"\x01")
         return rows
 
-    def _codes(self, name: str, codes: dict[Any, int]) -> Int64s:
-        return np.fromiter(map(codes.__getitem__, self.texts[name]), np.int64, len(self))
+    def key_order(self, groups: Int64s) -> Int64s:
+        """The rows' places by group, and within one by event id, as PostgreSQL sorts bytes."""
+        words = masked_words(self.event_ids, self.event_ids.lengths)
+        return np.lexsort([*(word.byteswap() for word in reversed(words)), groups])
 
-    def _is_empty(self, name: str) -> bool:
-        return self.texts[name].count(None) == len(self)
+    def contents(self, places: Int64s) -> tuple[bytes, Int64s]:
+        """(hash, length of the event id, event id) of rows at these places, behind one another; where each ends."""
+        rows = self.take(places)
+        lead = np.empty(len(rows), [("hash", self.digests.dtype), ("length", ">i4")])
+        lead["hash"], lead["length"] = rows.digests, rows.event_ids.lengths
+        content = Ragged(lead)
+        content.spans(rows.event_ids)
+        packed, _, ends = content.packed()
+        return packed, ends
+
+    def codes(self, name: str, codes: dict[Any, int]) -> Int64s:
+        column = self.coded(name)
+        return column.mapped([codes[value] for value in column.values])
 
     def _attributes(self) -> Sequence[bytes | None]:
         """What only drill-downs ask for, as JSON; None where there is nothing."""
         given: dict[str, Sequence[Any]] = {
-            name: self.texts[name] for name in _ATTRIBUTES if not self._is_empty(name)
+            name: self.texts[name].texts() for name in _ATTRIBUTES if not self.texts[name].is_empty
         }
         if "deferrals" in self.numbers:
             given["deferrals"] = [None if n == ABSENT else n for n in self.numbers["deferrals"].tolist()]
@@ -241,132 +254,19 @@ class Requests:
         )
         return [msgspec.json.encode(attributes) if attributes else None for attributes in found]
 
-    # --- summed up by the hour ------------------------------------------------------------------------------
 
-    def hours(self, ids: Ids) -> HourSums:
-        """The rows' contribution to the hourly roll-up."""
-        is_usage = self.type == USAGE_TYPE
-        counted_ms = np.where(is_usage, self.starts_ms, self.ends_ms)
-        hour = counted_ms // MS_PER_HOUR
-        in_flight_us = np.where(
-            is_usage,
-            np.maximum(self.concurrency_us, 0),
-            (self.ends_ms - np.maximum(self.starts_ms, hour * MS_PER_HOUR)) * 1000,
-        )
-        keys = np.stack(
-            [
-                ids.pool,
-                hour,
-                ids.identity,
-                ids.service,
-                ids.model,
-                self._codes("service_class", SERVICE_CLASSES),
-                self._codes("outcome", OUTCOMES),
-            ],
-            axis=1,
-        )
-        sums = np.stack([self._measure(name, in_flight_us) for name in HOUR_SUMS], axis=1)
-        earlier_rows, earlier_hours, earlier_us = self._earlier_hours(hour, ~is_usage)
-        if len(earlier_rows):
-            more_keys = keys[earlier_rows]
-            more_keys[:, 1] = earlier_hours
-            more_sums = np.zeros((len(earlier_rows), len(HOUR_SUMS)), np.int64)
-            more_sums[:, HOUR_SUMS.index("concurrency_us")] = earlier_us
-            keys, sums = np.concatenate([keys, more_keys]), np.concatenate([sums, more_sums])
-        return _grouped(keys, sums)
-
-    def _measure(self, name: str, in_flight_us: Int64s) -> Int64s:
-        if name == "requests":
-            return self.requests
-        if name == "concurrency_us":
-            return in_flight_us
-        if name.endswith("_missing"):
-            known = self.numbers.get(_FIELDS.get(_MISSING[name], _MISSING[name]))
-            count = np.maximum(self.requests, 1)
-            return count if known is None else np.where(known == ABSENT, count, 0)
-        values = self.numbers.get(_FIELDS.get(name, name))
-        return np.zeros(len(self), np.int64) if values is None else np.maximum(values, 0)
-
-    def _earlier_hours(self, hour: Int64s, is_request: NDArray[np.bool_]) -> tuple[Int64s, Int64s, Int64s]:
-        """(row, hour, microseconds in flight) of every hour that a request touched before the one it ended in."""
-        first = self.starts_ms // MS_PER_HOUR
-        long = np.flatnonzero((first < hour) & is_request)
-        spans = (hour - first)[long]
-        rows = np.repeat(long, spans)
-        within = np.arange(len(rows)) - np.repeat(np.cumsum(spans) - spans, spans)
-        hours = first[rows] + within
-        begins_ms = np.maximum(self.starts_ms[rows], hours * MS_PER_HOUR)
-        return rows, hours, ((hours + 1) * MS_PER_HOUR - begins_ms) * 1000
+WHO = ("tenant", "identity_kind", "identity_value")
 
 
-HOUR_KEYS = ("pool_id", "hour", "identity_id", "service_id", "model_id", "service_class", "outcome")
-HOUR_SUMS = (
-    "requests",
-    "input_tokens",
-    "input_missing",
-    "cached_input_tokens",
-    "cached_missing",
-    "cache_write_tokens",
-    "output_tokens",
-    "output_missing",
-    "reasoning_tokens",
-    "gpu_us",
-    "gpu_missing",
-    "concurrency_us",
-    "preemptions",
-    "recomputed_tokens",
-    "recompute_gpu_us",
-)
-_MISSING = {
-    "input_missing": "input_tokens",
-    "cached_missing": "cached_input_tokens",
-    "output_missing": "output_tokens",
-    "gpu_missing": "gpu_us",
-}
+def _who(tenant: str | None, kind: str | None, value: str | None) -> tuple[str, str] | None:
+    if tenant is not None:
+        return ("tenant", tenant)
+    return None if kind is None or value is None else (kind, value)
 
 
-@dataclass(slots=True)
-class HourSums:
-    """keys[i] in the order of HOUR_KEYS (hours counted from 1970), sums[i] in the order of HOUR_SUMS."""
-
-    keys: Int64s
-    sums: Int64s
-
-    @classmethod
-    def together(cls, several: Sequence[HourSums]) -> HourSums:
-        """Sums of several sets of rows, those of one key added up."""
-        return _grouped(
-            np.concatenate([one.keys for one in several]), np.concatenate([one.sums for one in several])
-        )
-
-    def table_rows(self) -> Rows:
-        rows = Rows()
-        columns = dict(zip(HOUR_KEYS, self.keys.T, strict=True))
-        rows.number("pool_id", "bigint", columns["pool_id"])
-        rows.number("hour", "timestamptz", columns["hour"] * MS_PER_HOUR)
-        rows.number("model_id", "bigint", columns["model_id"])
-        rows.number("service_class", "smallint", columns["service_class"])
-        rows.number("outcome", "smallint", columns["outcome"])
-        rows.optional("identity_id", "bigint", columns["identity_id"], ABSENT)
-        rows.optional("service_id", "bigint", columns["service_id"], ABSENT)
-        for name, sums in zip(HOUR_SUMS, self.sums.T, strict=True):
-            rows.number(name, "bigint", sums)
-        return rows
-
-
-def _grouped(keys: Int64s, sums: Int64s) -> HourSums:
-    """Rows with equal keys added up. Exact: everything stays int64, and `fields` bounds each value."""
-    code = np.zeros(len(keys), np.int64)
-    codes = 1  # how many values `code` can have
-    for column in keys.T:
-        if (column == column[0]).all():
-            continue
-        values, place = np.unique(column, return_inverse=True)
-        code, codes = code * len(values) + place, codes * len(values)
-        if codes > 2**40:
-            values, code = np.unique(code, return_inverse=True)
-            codes = len(values)
-    order = np.argsort(code, kind="stable")
-    ordered = code[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    return HourSums(keys[order[starts]], np.add.reduceat(sums[order], starts, axis=0))
+def _text_column(name: str, texts: Sequence[Any]) -> Column:
+    if name in OWN_TEXTS:
+        return Spans.of([None if text is None else text.encode() for text in texts])
+    if name == "labels":  # dicts are not hashable
+        return Coded(texts, np.arange(len(texts)))
+    return Coded.of(texts)

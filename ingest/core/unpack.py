@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
 import zstandard
 
 from ingest.core.body import KEPT_OF_OVERSIZE, MIB
@@ -16,6 +17,7 @@ from ingest.core.body import Broken as Broken
 from ingest.core.body import Limits as Limits
 from ingest.core.body import Lines as Lines
 from ingest.core.json_array import cut_array
+from ingest.core.spans import PADDING, Spans
 
 # --- unpacking ----------------------------------------------------------------------------------------------
 
@@ -220,11 +222,14 @@ def cut_lines(blocks: Iterator[bytes], limits: Limits) -> Iterator[Lines]:
             yield Lines(number, [tail], oversize_bytes=oversize + end)
             number, tail, oversize = number + 1, b"", 0
             block = block[end + 1 :]
-        raw = (tail + block).split(b"\n") if tail else block.split(b"\n")
-        tail = raw.pop()
-        if raw:
-            yield Lines(number, _without_blanks(raw))
+        end = block.rfind(b"\n") + 1
+        if end:
+            raw = _lines_of(b"".join((tail, block[:end], PADDING)))
+            yield Lines(number, raw)
             number += len(raw)
+            tail = block[end:]
+        else:
+            tail += block
         if len(tail) > limits.event_bytes:
             tail, oversize = tail[:KEPT_OF_OVERSIZE], len(tail)
     if oversize:
@@ -233,8 +238,13 @@ def cut_lines(blocks: Iterator[bytes], limits: Limits) -> Iterator[Lines]:
         yield Lines(number, [tail])
 
 
-def _without_blanks(raw: list[bytes]) -> list[bytes]:
-    # One cheap scan finds out that there is nothing to do, which is nearly always.
-    if min(map(len, raw)) > SHORTEST_EVENT_BYTES:
-        return raw
-    return [line if line.strip() else b"" for line in raw]
+def _lines_of(buffer: bytes) -> Spans:
+    """The lines of a padded buffer that ends with a line; those of blanks only are empty."""
+    ends = np.flatnonzero(np.frombuffer(buffer, np.uint8, len(buffer) - len(PADDING)) == ord("\n"))
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    lengths = ends - starts
+    short = np.flatnonzero((lengths > 0) & (lengths < SHORTEST_EVENT_BYTES))
+    for line in short.tolist():
+        if not buffer[starts[line] : ends[line]].strip():
+            starts[line] = ends[line]
+    return Spans(buffer, starts, ends)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from typing import Any, cast
 
+import numpy as np
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.utils import timezone
 from psycopg import Cursor, errors
@@ -343,10 +344,11 @@ def _refuse_foreign_sources(block: Block, allowed: frozenset[str]) -> None:
     detail = "the sender's token may not speak for this source"
     reason = "source_not_allowed"
     if block.requests is not None:
-        foreign = {place for place, uri in enumerate(block.requests.sources) if uri not in allowed}
-        block.rejected += [block.requests.rejected(place, reason, detail) for place in sorted(foreign)]
-        own = [place for place in range(len(block.requests)) if place not in foreign]
-        block.requests = block.requests.take(own)
+        sources = block.requests.sources
+        is_own = np.array([uri in allowed for uri in sources.values], bool)[sources.codes]
+        foreign = np.flatnonzero(~is_own).tolist()
+        block.rejected += [block.requests.rejected(place, reason, detail) for place in foreign]
+        block.requests = block.requests.take(np.flatnonzero(is_own))
     foreign_events = [event for event in block.events if not _sources_spoken_for(event) <= allowed]
     block.rejected += [event.rejected(reason, detail) for event in foreign_events]
     block.events = [event for event in block.events if _sources_spoken_for(event) <= allowed]

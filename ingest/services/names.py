@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from psycopg import Cursor
@@ -25,7 +25,6 @@ class Names:
         self._tenants = {slug for (slug,) in cursor.execute(sql.TENANTS).fetchall()}
         self.sources: dict[str, int] = {}
         self.identities: dict[Who, int] = {}
-        self._of_kind: dict[str, dict[str, int]] = {}
         self.models: dict[str, int] = {}
 
     def missing_master(self, who: Who) -> tuple[str, str] | None:
@@ -58,11 +57,6 @@ class Names:
         self._cursor.execute(sql.INSERT_IDENTITIES, parameters)
         for kind, value, pk in self._cursor.execute(sql.IDENTITIES, parameters).fetchall():
             self.identities[kind, value] = pk
-            self._of_kind.setdefault(kind, {})[value] = pk
-
-    def of_kind(self, kind: str) -> Mapping[str, int]:
-        """The learned identities of one kind, by their values."""
-        return self._of_kind.get(kind, {})
 
     # --- core.fact_rows.Lookup: what was learned before, or the refusal -------------------------------------
 

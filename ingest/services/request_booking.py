@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
 from psycopg import Cursor
 
-from ingest.core.binary_rows import Int64s, Rows
+from ingest.core.binary_rows import Rows
+from ingest.core.hour_sums import HourSums, hour_sums
 from ingest.core.parse import Rejected
 from ingest.core.request_content import ABSENT
-from ingest.core.request_rows import HourSums, Ids, Requests
+from ingest.core.request_rows import Ids, Requests
+from ingest.core.spans import Coded, Int64s
 from ingest.services.names import Names
 from ingest.services.raw_cursor import BookingCursor
 from ingest.sql import quotas as quota_sql
@@ -22,11 +24,13 @@ from ledger.locks import NAMESPACE, Lock
 
 # Each day is a partition to lock; a batch over more of them would exhaust the server's lock table.
 MAX_DAYS = 800
+# Days and sources of one block whose keys are compared as a whole.
+MAX_COMPARED = 8
 # How many blocks' hourly sums are kept apart before they are added up.
 HOURS_AHEAD = 50
 _EPOCH = date(1970, 1, 1)
 
-_Key = tuple[str, str, int]  # source, id, UTC day in days from 1970
+_Key = tuple[int, bytes, int]  # source id, event id, UTC day
 Problem = tuple[str, str]
 """(reason code, detail)"""
 
@@ -46,6 +50,10 @@ class RequestBooking:
     New rows are the rule, so a block is first copied as if all were new: that costs what a bare COPY costs, and the
     server does it while the next block is parsed. Where the primary key objects, the block is rolled back and from
     then on keys are looked up first, until a block had nothing but new ones.
+
+    A delivery that comes twice brings blocks of nothing but repeats, often of consecutive keys. So before each key is
+    looked up, what is booked between the block's first and last key is compared as a whole; the server gathers it
+    while the next block is parsed.
     """
 
     def __init__(self, cursor: BookingCursor, names: Names, booking_id: int, kept_from: date | None) -> None:
@@ -55,6 +63,7 @@ class RequestBooking:
         self._kept_from = kept_from
         self._days: set[int] = set()
         self._looks_up = False
+        self._compares = True  # until repeats were found that are no consecutive keys
         self.booked = 0
         self.duplicate = 0
         self.latest_ms: dict[int, int] = {}  # source id -> greatest event time
@@ -65,7 +74,7 @@ class RequestBooking:
     def add(self, requests: Requests) -> list[Rejected]:
         """Book a block, given in order of lines; returns what of it or of those before it is refused by now."""
         refused: list[Rejected] = []
-        self._names.learn_sources(set(requests.sources))
+        self._names.learn_sources(requests.sources.values)
         for check in (self._name_problems, self._day_problems):
             requests = _without(requests, check(requests), refused)
         if len(requests):
@@ -73,9 +82,18 @@ class RequestBooking:
         return self._with_late(refused)
 
     def _book(self, requests: Requests, refused: list[Rejected]) -> None:
+        if self._looks_up and self._compares and self._begin_to_compare(requests):
+            return
+        self._book_new(requests, refused)
+
+    def _book_new(self, requests: Requests, refused: list[Rejected], *, compared: bool = False) -> None:
+        """Book what is new of a block; `compared`: in vain."""
         if self._looks_up:
+            count = len(requests)
             requests, known = self._without_known(requests, refused)
             self.duplicate += known
+            if compared and known == count:
+                self._compares = False
             if not len(requests):
                 return
         ids = self._ids(requests)
@@ -128,10 +146,11 @@ class RequestBooking:
 
     def _name_problems(self, requests: Requests) -> dict[int, Problem]:
         """{place: (reason, detail)} of rows that name a pool, service or tenant that does not exist."""
-        named = [requests.texts[name] for name in ("pool", "service", "tenant")]
-        if not any(self._problem(*one) for one in zip_longest(*map(set, named))):
+        named = [requests.coded(name) for name in ("pool", "service", "tenant")]
+        if not any(self._problem(*one) for one in zip_longest(*(column.values for column in named))):
             return {}
-        problems = ((place, self._problem(*one)) for place, one in enumerate(zip(*named, strict=True)))
+        rows = zip(*(column.texts() for column in named), strict=True)
+        problems = ((place, self._problem(*one)) for place, one in enumerate(rows))
         return {place: problem for place, problem in problems if problem is not None}
 
     def missing_master(self, requests: Requests) -> Problem | None:
@@ -148,29 +167,22 @@ class RequestBooking:
         return None
 
     def _ids(self, requests: Requests) -> Ids:
-        names, texts = self._names, requests.texts
-        names.learn_models(set(texts["model"]))
+        names = self._names
+        model = requests.coded("model")
+        names.learn_models(model.values)
         pools = {slug: pk for slug, (pk, _) in names.pools.items()}
         return Ids(
             source=_mapped(names.sources, requests.sources),
-            pool=_mapped(pools, texts["pool"]),
+            pool=_mapped(pools, requests.coded("pool")),
             identity=self._identity_ids(requests),
-            service=_mapped({**names.services, None: ABSENT}, texts["service"]),
-            model=_mapped(names.models, texts["model"]),
+            service=_mapped({**names.services, None: ABSENT}, requests.coded("service")),
+            model=_mapped(names.models, model),
         )
 
     def _identity_ids(self, requests: Requests) -> Int64s:
-        names = self._names
-        if (kind := requests.only_identity_kind()) is not None:  # nearly always; saves a pair per row
-            values = requests.texts["identity_value"]
-            known = names.of_kind(kind)
-            if new := set(values) - known.keys():
-                names.learn_identities({(kind, value) for value in new})
-                known = names.of_kind(kind)
-            return _mapped(known, values)
         who = requests.who()
-        names.learn_identities({one for one in who if one is not None})
-        return _mapped({**names.identities, None: ABSENT}, who)
+        self._names.learn_identities(one for one in who.values if one is not None)
+        return _mapped({**self._names.identities, None: ABSENT}, who)
 
     # --- days -----------------------------------------------------------------------------------------------
 
@@ -210,42 +222,70 @@ class RequestBooking:
 
     # --- keys -----------------------------------------------------------------------------------------------
 
+    def _begin_to_compare(self, requests: Requests) -> bool:
+        """Ask for what is booked between the first and last keys of each day and source, if those are few."""
+        sources, days = _mapped(self._names.sources, requests.sources), requests.days
+        (first_day, last_day), least = (int(days.min()), int(days.max())), int(sources.min())
+        groups = (sources - least) * (last_day - first_day + 1) + days - first_day
+        order = requests.key_order(groups)
+        edges = np.flatnonzero(np.diff(groups[order], prepend=-1))
+        if len(edges) > MAX_COMPARED:
+            return False
+        contents, ends = requests.contents(order)
+        lasts = np.append(edges[1:], len(order)) - 1
+        bounds = [0, *ends[lasts].tolist()]
+        expected = [contents[start:end] for start, end in pairwise(bounds)]
+
+        def answered(rows: list[Any]) -> None:
+            if [row[0] for row in rows] == expected:
+                self.duplicate += len(requests)
+            else:
+                self._book_new(requests, self._refused_late, compared=True)
+
+        ids = requests.event_ids
+        parameters = {
+            "days": [_EPOCH + timedelta(days=day) for day in days[order[edges]].tolist()],
+            "sources": sources[order[edges]].tolist(),
+            "firsts": [ids.text(place) for place in order[edges].tolist()],
+            "lasts": [ids.text(place) for place in order[lasts].tolist()],
+            "rows": np.diff(np.append(edges, len(order))).tolist(),
+        }
+        self._cursor.begin_query(sql.BOOKED_CONTENTS, parameters, answered)
+        return True
+
     def _without_known(self, requests: Requests, refused: list[Rejected]) -> tuple[Requests, int]:
         """(new rows, number of duplicates). Of a key that is not booked yet, the first row here is the new one."""
-        keys, digests = requests.keys(), requests.digests
+        unbooked, conflicts = self._look_up(requests)
         first: dict[_Key, int] = {}
-        for place, key in enumerate(keys):
-            first.setdefault(key, place)
-        booked = self._look_up(first)
         new: list[int] = []
-        conflicts: dict[int, Problem] = {}
-        for place, key in enumerate(keys):
-            if key not in booked and first[key] == place:
+        days, digests = requests.days, requests.digests
+        sources = _mapped(self._names.sources, requests.sources)
+        for place in unbooked:
+            key = (int(sources[place]), requests.event_ids[place], int(days[place]))
+            if first.setdefault(key, place) == place:
                 new.append(place)
-            elif digests[place] != booked.get(key, digests[first[key]]):
-                conflicts[place] = ("conflict", CONFLICT)
-        refused += [requests.rejected(place, *conflicts[place]) for place in conflicts]
-        self._looks_up = len(new) < len(keys)
-        return requests.take(new), len(keys) - len(new) - len(conflicts)
+            elif digests[place] != digests[first[key]]:
+                conflicts.append(place)
+        refused += [requests.rejected(place, "conflict", CONFLICT) for place in sorted(conflicts)]
+        self._looks_up = len(new) < len(requests)
+        return requests.take(np.array(new, np.int64)), len(requests) - len(new) - len(conflicts)
 
-    def _look_up(self, first: dict[_Key, int]) -> dict[_Key, bytes]:
-        """{key that is booked: hash of its content}"""
-        keys = list(first)
+    def _look_up(self, requests: Requests) -> tuple[list[int], list[int]]:
+        """(places of rows whose key is not booked, of rows whose key is booked with other content)"""
         rows = Rows()
-        rows.number("n", "integer", np.arange(len(keys)))
-        rows.number("day", "date", np.array([day for _, _, day in keys], np.int64))
-        rows.number(
-            "source_id", "bigint", np.array([self._names.sources[uri] for uri, _, _ in keys], np.int64)
-        )
-        rows.text("event_id", [event_id.encode() for _, event_id, _ in keys])
+        rows.number("n", "integer", np.arange(len(requests)))
+        rows.number("day", "date", requests.days)
+        rows.number("source_id", "bigint", _mapped(self._names.sources, requests.sources))
+        rows.bytes_of_one_length("content_hash", requests.digests)
+        rows.text("event_id", requests.event_ids)
         copy_rows(self._cursor, "stage_request_key", rows)
-        found = self._cursor.execute(sql.KNOWN_KEYS, binary=True).fetchall()
+        found = sorted(self._cursor.execute(sql.NEW_OR_DIFFERENT, binary=True).fetchall())
         self._cursor.execute("TRUNCATE stage_request_key")
-        return {keys[n]: content_hash for n, content_hash in found}
+        return [n for n, is_booked in found if not is_booked], [n for n, is_booked in found if is_booked]
 
     def _count(self, requests: Requests, ids: Ids) -> None:
         self.booked += len(requests)
-        self._hours.append(requests.hours(ids))
+        self._hours.append(hour_sums(requests, ids))
         if len(self._hours) >= HOURS_AHEAD:
             self._hours = [HourSums.together(self._hours)]
         for source in np.unique(ids.source).tolist():
@@ -253,11 +293,9 @@ class RequestBooking:
             self.latest_ms[source] = max(latest, self.latest_ms.get(source, latest))
 
 
-def _mapped(ids: Mapping[Any, int], column: Sequence[Any]) -> Int64s:
-    """What each name of a column is in the database; many columns say one thing throughout."""
-    if column.count(column[0]) == len(column):
-        return np.full(len(column), ids[column[0]], np.int64)
-    return np.fromiter(map(ids.__getitem__, column), np.int64, len(column))
+def _mapped(ids: Mapping[Any, int], column: Coded) -> Int64s:
+    """What each name of a column is in the database."""
+    return column.mapped([ids[name] for name in column.values])
 
 
 def _without(requests: Requests, problems: dict[int, Problem], refused: list[Rejected]) -> Requests:
@@ -265,7 +303,7 @@ def _without(requests: Requests, problems: dict[int, Problem], refused: list[Rej
     if not problems:
         return requests
     refused += [requests.rejected(place, *problem) for place, problem in problems.items()]
-    return requests.take([place for place in range(len(requests)) if place not in problems])
+    return requests.take(np.delete(np.arange(len(requests)), list(problems)))
 
 
 CONFLICT = "this key was booked before with other content; the first stays"

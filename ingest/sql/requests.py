@@ -29,7 +29,7 @@ def create_partition(day: date) -> list[sql.Composed]:
 
 STAGES = """
 CREATE TEMP TABLE IF NOT EXISTS stage_request_key (
-    n integer NOT NULL, day date NOT NULL, source_id bigint NOT NULL,
+    n integer NOT NULL, day date NOT NULL, source_id bigint NOT NULL, content_hash bytea NOT NULL,
     event_id text COLLATE "C" NOT NULL
 ) ON COMMIT DELETE ROWS;
 CREATE TEMP TABLE IF NOT EXISTS stage_hour (
@@ -41,16 +41,36 @@ CREATE TEMP TABLE IF NOT EXISTS stage_hour (
 ) ON COMMIT DELETE ROWS;
 """
 
-# Which staged keys are booked already, and with which content. One probe of a partition's primary key each:
-# LATERAL with LIMIT keeps the planner from reading whole partitions for want of statistics on the stage.
-KNOWN_KEYS = """
-SELECT stage.n, booked.content_hash
+# What is booked between the first and the last key of some rows of one day and source: hashes and ids in order of the
+# ids, behind one another, as `Requests.contents` puts together what comes. Cheap where keys are consecutive, which is
+# why it stops behind as many rows as came.
+BOOKED_CONTENTS = """
+SELECT coalesce((
+    SELECT string_agg(
+        content_hash || int4send(octet_length(event_id)) || convert_to(event_id, 'UTF8'), ''::bytea)
+    FROM (
+        SELECT r.event_id, r.content_hash FROM ledger_request r
+        WHERE r.day = part.day AND r.source_id = part.source_id
+            AND r.event_id >= part.first_id AND r.event_id <= part.last_id
+        ORDER BY r.event_id LIMIT part.rows + 1
+    ) booked
+), ''::bytea)
+FROM unnest(%(days)s::date[], %(sources)s::bigint[], %(firsts)s::text[], %(lasts)s::text[], %(rows)s::integer[])
+    WITH ORDINALITY AS part (day, source_id, first_id, last_id, rows, n)
+ORDER BY n
+"""
+
+# Staged rows whose key is not booked, or with other content: for repeats, nothing. One probe of a partition's primary
+# key each: LATERAL with LIMIT keeps the planner from reading whole partitions for want of statistics on the stage.
+NEW_OR_DIFFERENT = """
+SELECT stage.n, booked.content_hash IS NOT NULL
 FROM stage_request_key stage
-CROSS JOIN LATERAL (
+LEFT JOIN LATERAL (
     SELECT content_hash FROM ledger_request r
     WHERE r.day = stage.day AND r.source_id = stage.source_id AND r.event_id = stage.event_id
     LIMIT 1
-) booked
+) booked ON true
+WHERE booked.content_hash IS DISTINCT FROM stage.content_hash
 """
 
 ALL_DAYS = """

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.core import columns, fields
 from ingest.core.parse import ParsedEvent, parse_line
 from ingest.core.request_content import HASHED_NUMBERS
+from ingest.core.request_content import TEXTS as TEXT_NAMES
 from ingest.core.request_lines import RequestReader
 from ingest.core.request_rows import Requests
+from ingest.core.spans import Bools, Int64s, Spans
 from ingest.core.unpack import Limits
 from ledger.core.periods import to_datetime
 from tests.core.test_parse import NOW_MS, event
@@ -75,36 +79,87 @@ def request_events(draw: st.DrawFn) -> bytes:
     return json.dumps(whole, ensure_ascii=draw(st.booleans())).encode()
 
 
+@st.composite
+def instants_with_a_slip(draw: st.DrawFn) -> str:
+    """An instant with one character replaced by another."""
+    text = draw(st.sampled_from(["2026-10-03T04:00:02.450Z", "2024-02-29T23:59:59Z"]))
+    place = draw(st.integers(0, len(text) - 1))
+    return text[:place] + draw(st.sampled_from("0123456789.:-TZtz /;+~")) + text[place + 1 :]
+
+
+def sound(event_id: str = "req-100", **data: Any) -> bytes:
+    return json.dumps(
+        event("request", id=event_id, data={"request": event_id} | data), ensure_ascii=False
+    ).encode()
+
+
 @given(st.lists(request_events(), min_size=1, max_size=8))
 def test_rows_equal_those_of_the_careful_way_and_the_rest_is_left_to_it(raw: list[bytes]) -> None:
-    found, left = RequestReader(NOW_MS).read(1, raw, Limits())
+    reads_as_the_careful_way(RequestReader(NOW_MS), raw)
+
+
+def reads_as_the_careful_way(reader: RequestReader, raw: list[bytes]) -> list[int]:
+    """The lines that went the fast way: each is a row that equals the careful verdict; the rest is left, in order."""
+    found, left = reader.read(1, raw, Limits())
     read = [] if found is None else found.line.tolist()
-    assert sorted(read + [line for line, _ in left]) == list(range(1, len(raw) + 1))
+    assert sorted(read + [line for line, _ in left]) == [n for n, text in enumerate(raw, 1) if text]
     assert [line for line, _ in left] == sorted(line for line, _ in left)
-    if found is None:
-        return
-    careful = [parse_line(line, raw[line - 1], NOW_MS, Limits()) for line in read]
-    assert [one for one in careful if not isinstance(one, ParsedEvent)] == []
-    assert plain(found) == plain(Requests.of_events([one for one in careful if isinstance(one, ParsedEvent)]))
+    assert [text for _, text in left] == [raw[line - 1] for line, _ in left]
+    if found is not None:
+        careful = [parse_line(line, raw[line - 1], NOW_MS, Limits()) for line in read]
+        assert [one for one in careful if not isinstance(one, ParsedEvent)] == []
+        events = [one for one in careful if isinstance(one, ParsedEvent)]
+        assert plain(found) == plain(Requests.of_events(events))
+    return read
+
+
+SHAPES = [
+    sound(gpu_seconds="1.270440", input_tokens=1536, cached_input_tokens=1024, output_tokens=212),
+    sound(gpu_seconds=12.5, queued_at="2026-09-30T23:58:00.5Z", attempt=2, workload="w", user="", labels={}),
+    sound(tenant=None, identity={"kind": "label:team", "value": "é"}, labels={"b": "1", "a": "x" * 40}),
+    sound("req-" + "0" * 40, reasoning_tokens=7, output_tokens=8, service="chat", service_class="guaranteed"),
+    sound(deferrals=0, preemptions=1, recompute_gpu_seconds="0.5", api_key="k", parent_request="p-1"),
+    json.dumps(json.loads(sound(model="m" * 33)) | {"traceparent": "00-1"}, separators=(",", ":")).encode(),
+    sound(pool="bj-h100", outcome="aborted") + b"\r",
+]
+
+
+def test_what_gateways_send_takes_the_fast_way_in_several_shapes_at_once() -> None:
+    chunk = [SHAPES[n * n % len(SHAPES)] for n in range(40)] + [b""] + SHAPES
+    assert reads_as_the_careful_way(RequestReader(NOW_MS), chunk) == [
+        n for n in range(1, len(chunk) + 1) if n != 41
+    ]
+
+
+@st.composite
+def slips(draw: st.DrawFn) -> bytes:
+    """A line of one of the shapes with up to two bytes changed, added or taken away."""
+    line = draw(st.sampled_from(SHAPES))
+    for _ in range(draw(st.integers(0, 2))):
+        place = draw(st.integers(0, len(line) - 1))
+        other = draw(
+            st.sampled_from([b"", *(bytes([byte]) for byte in b'0189.-+eE ,:;"{}[]\\\t\r\x00\x7f\x85\xffnZ')])
+        )
+        line = line[:place] + other + line[place + draw(st.integers(0, 1)) :]
+    return line
+
+
+@given(st.lists(slips(), min_size=1, max_size=12), st.booleans())
+def test_a_slip_in_a_line_is_judged_as_the_careful_way_judges_it(
+    raw: list[bytes], knows_shapes: bool
+) -> None:
+    reader = RequestReader(NOW_MS)
+    if knows_shapes:
+        reader.read(1, SHAPES, Limits())
+    reads_as_the_careful_way(reader, raw)
 
 
 def plain(requests: Requests) -> list[Any]:
     """Everything that the rows say, row by row."""
     numbers = [requests.hashed_number(name).tolist() for name in HASHED_NUMBERS]
-    texts = [list(texts) for texts in requests.hashed_texts()]
-    return [
-        requests.line.tolist(),
-        list(requests.raw),
-        list(requests.sources),
-        list(requests.event_ids),
-        list(requests.digests),
-        numbers,
-        texts,
-    ]
-
-
-def sound(event_id: str = "req-100", **data: Any) -> bytes:
-    return json.dumps(event("request", id=event_id, data={"request": event_id} | data)).encode()
+    texts = [requests.texts[name].texts() for name in TEXT_NAMES]
+    own = [requests.sources.texts(), requests.event_ids.texts(), requests.digests.tolist()]
+    return [requests.line.tolist(), list(requests.raw), own, numbers, texts]
 
 
 def test_what_gateways_send_takes_the_fast_way() -> None:
@@ -127,8 +182,20 @@ def test_one_odd_value_leaves_its_neighbours_on_the_fast_way() -> None:
         sound(output_tokens=1, reasoning_tokens=2),
     ]
     found, left = RequestReader(NOW_MS).read(1, [sound(), *odd, sound("req-200")], Limits())
-    assert found is not None and found.event_ids == ["req-100", "req-200"]
+    assert found is not None and found.event_ids.texts() == ["req-100", "req-200"]
     assert left == [(2, odd[0]), (3, odd[1]), (4, odd[2])]
+
+
+def spans(texts: list[str]) -> Spans:
+    return Spans.of([text.encode() for text in texts], between=b"\n")
+
+
+def equals_the_careful_reader(
+    texts: list[str], found: tuple[Int64s, Bools], read: Callable[[str], int]
+) -> None:
+    for text, value, is_sound in zip(texts, found[0].tolist(), found[1].tolist(), strict=True):
+        if is_sound:
+            assert value == read(text)
 
 
 @given(st.lists(st.integers(946_684_800_000, 253_000_000_000_000), min_size=1, max_size=5), st.integers(0, 9))
@@ -137,30 +204,42 @@ def test_columns_of_instants(instants: list[int], places: int) -> None:
         f"{one:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + (f".{one:%f}000"[: places + 1] if places else "") + "Z"
         for one in map(to_datetime, instants)
     ]
-    found = columns.instants_ms(texts)
-    assert found is not None
+    found, is_sound = columns.instants_ms(spans(texts))
+    assert is_sound.all()
     assert found.tolist() == [fields.instant_ms(text) for text in texts]
 
 
-@given(st.lists(st.text(alphabet="0123456789.:-TZ ", min_size=20, max_size=24), min_size=1, max_size=3))
+@given(st.lists(st.text(alphabet="0123456789.:-TZ ", min_size=20, max_size=31), min_size=1, max_size=3))
 def test_columns_of_instants_refuse_what_the_careful_reader_refuses(texts: list[str]) -> None:
-    found = columns.instants_ms(texts)
-    if found is not None:
-        assert found.tolist() == [fields.instant_ms(text) for text in texts]
+    equals_the_careful_reader(texts, columns.instants_ms(spans(texts)), fields.instant_ms)
+
+
+@given(st.lists(instants_with_a_slip(), min_size=1, max_size=4))
+def test_columns_of_instants_notice_every_slip(texts: list[str]) -> None:
+    equals_the_careful_reader(texts, columns.instants_ms(spans(texts)), fields.instant_ms)
 
 
 @given(st.lists(st.text(alphabet="0123456789.e-+ \x00٣", max_size=17), min_size=1, max_size=4))
-def test_columns_of_seconds(texts: list[str]) -> None:
-    found = columns.seconds_us(texts)
-    if found is not None:
-        assert found.tolist() == [fields.seconds_us(text) for text in texts]
+def test_columns_of_seconds_and_counts(texts: list[str]) -> None:
+    equals_the_careful_reader(texts, columns.seconds_us(spans(texts)), fields.seconds_us)
+    equals_the_careful_reader(texts, columns.counts(spans(texts)), fields.count)
 
 
-@given(st.lists(st.decimals(0, 99_999_999, places=6), min_size=1, max_size=8))
-def test_columns_of_seconds_are_exact(values: list[Decimal]) -> None:
-    found = columns.seconds_us([str(value) for value in values])
-    assert found is not None
+@given(st.lists(st.decimals(0, 9_999_999, places=6), min_size=1, max_size=8), st.integers(0, 99_999_999))
+def test_columns_of_seconds_and_counts_are_exact(values: list[Decimal], count: int) -> None:
+    found, is_sound = columns.seconds_us(spans([str(value) for value in values]))
+    assert is_sound.all()
     assert found.tolist() == [int(value * 1_000_000) for value in values]
+    counted, is_sound = columns.counts(spans([str(count)]))
+    assert is_sound.all() and counted.tolist() == [count]
+
+
+@given(st.lists(st.none() | st.text("ab\xe9", max_size=20), min_size=1, max_size=9))
+def test_few_different_texts_are_coded_exactly(texts: list[str | None]) -> None:
+    column = Spans.of([None if text is None else text.encode() for text in texts])
+    found, is_sound = columns.coded(column, bytes.decode)
+    assert is_sound.all() and found.texts() == texts
+    assert len(found.values) == len(set(texts))
 
 
 def test_rows_are_joined_in_the_order_of_their_lines() -> None:
@@ -170,7 +249,7 @@ def test_rows_are_joined_in_the_order_of_their_lines() -> None:
     slow = parse_line(2, sound("req-2000", input_tokens="7"), NOW_MS, Limits())
     assert fast is not None and isinstance(slow, ParsedEvent)
     joined = fast.joined(Requests.of_events([slow]))
-    assert joined.event_ids == ["req-1000", "req-2000", "req-3000"]
+    assert joined.event_ids.texts() == ["req-1000", "req-2000", "req-3000"]
     assert joined.number("gpu_seconds").tolist() == [-1, -1, 1_500_000]
     assert joined.number("input_tokens").tolist() == [-1, 7, -1]
-    assert joined.take([2]).event_ids == ["req-3000"]
+    assert joined.take(np.array([2])).event_ids.texts() == ["req-3000"]

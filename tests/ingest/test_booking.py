@@ -120,6 +120,27 @@ def test_requests_too_within_a_block_and_over_batches() -> None:
     ]
 
 
+def test_repeats_of_consecutive_keys_are_told_from_what_is_new_or_differs_among_them() -> None:
+    def delivery(*numbers: int, tokens: int = 5) -> list[dict[str, Any]]:
+        finish = {n: f"2026-10-0{1 + n % 2}T00:30:{n}Z" for n in numbers}
+        return [
+            request(f"r-{n * 7 % 30 + 100}", finish[n], "2026-10-01T00:00:00Z", output_tokens=tokens)
+            for n in numbers
+        ]
+
+    first = delivery(*range(10, 30))
+    assert counts(deliver(*first)) == (20, 20, 0, 0, 0)
+    assert counts(deliver(*first)) == (20, 0, 20, 0, 0)
+    assert counts(deliver(*reversed(first))) == (20, 0, 20, 0, 0)
+    assert counts(deliver(*first[3:9], *first[:4])) == (10, 0, 10, 0, 0)
+    other_source = [one | {"source": "/gateways/other"} for one in first[:2]]
+    assert counts(deliver(*first, *other_source)) == (22, 2, 20, 0, 0)
+    changed = delivery(15, tokens=6)
+    assert counts(deliver(*first[:5], *changed, *first[6:])) == (20, 0, 19, 1, 0)
+    assert counts(deliver(*first, *delivery(30, 31))) == (22, 2, 20, 0, 0)
+    assert Request.objects.count() == 24
+
+
 def test_the_hourly_rollup_spreads_time_in_flight_over_the_hours_it_touched() -> None:
     deliver(
         request("r-101", "2026-10-01T02:10:00Z", "2026-10-01T00:50:00Z", service="chat", output_tokens=7),
