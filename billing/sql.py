@@ -192,8 +192,33 @@ LEFT JOIN LATERAL (
 ) latest ON true
 """
 
+# Requests and tokens of every tenant by segments of a run of days (key usage_hour_key, whose first columns are pool and
+# hour). An identity belongs to whom the mapping says in that hour.
+WRITE_TOKEN_DAYS = """
+INSERT INTO billing_tokenday (
+    pool_id, starts_at, tenant_id, model_id, served, requests, input_tokens, cached_input_tokens, output_tokens,
+    reasoning_tokens)
+SELECT hour.pool_id, segment.starts_at, coalesce(slug_holder.id, mapping.tenant_id), hour.model_id,
+       hour.service_id IS NOT NULL, sum(hour.requests)::bigint, sum(hour.input_tokens)::bigint,
+       sum(hour.cached_input_tokens)::bigint, sum(hour.output_tokens)::bigint, sum(hour.reasoning_tokens)::bigint
+FROM unnest(%(starts)s::timestamptz[], %(ends)s::timestamptz[]) AS segment(starts_at, ends_at)
+JOIN ledger_usagehour hour
+    ON hour.pool_id = %(pool)s AND hour.hour >= segment.starts_at AND hour.hour < segment.ends_at
+JOIN ledger_identity identity ON identity.id = hour.identity_id
+LEFT JOIN ledger_holder slug_holder ON identity.kind = 'tenant' AND slug_holder.slug = identity.value
+LEFT JOIN ledger_identitymapping mapping ON mapping.identity_id = identity.id AND mapping.validity @> hour.hour
+WHERE coalesce(slug_holder.id, mapping.tenant_id) IS NOT NULL
+GROUP BY 1, 2, 3, 4, 5
+"""
+
 # Rows of [from, to) go before new ones come, in the same transaction (primary keys: pool, starts_at).
 DELETE_SLOTS = [
     f"DELETE FROM {table} WHERE pool_id = %(pool)s AND starts_at >= %(from)s AND starts_at < %(to)s"
-    for table in ("billing_poolslot", "billing_allocation", "billing_lendingday", "billing_workloadday")
+    for table in (
+        "billing_poolslot",
+        "billing_allocation",
+        "billing_lendingday",
+        "billing_workloadday",
+        "billing_tokenday",
+    )
 ]

@@ -109,6 +109,8 @@ FINGERPRINTS = {
         FROM billing_allocation row WHERE starts_at >= %(from)s AND starts_at < %(to)s""",
     "lending": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))
         FROM billing_lendingday row WHERE starts_at >= %(from)s AND starts_at < %(to)s""",
+    "tokens": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))
+        FROM billing_tokenday row WHERE starts_at >= %(from)s AND starts_at < %(to)s""",
     "preemptions": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row.id), ''))
         FROM billing_preemptionrecord row WHERE decided_at >= %(from)s AND decided_at < %(to)s""",
     "preemptions' shares": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), '')) FROM (

@@ -55,26 +55,31 @@ GROUP BY 1, 2, 3, 4
 ORDER BY 1, 2, 3, 4
 """
 
-# Tokens that shared services gave each tenant, by model and version of the rate card. A tenant is whom the mapping
-# says at that hour. Leans on usage_hour_when; never touches single requests.
+# Tokens that shared services gave each tenant, by model and version of the rate card, from the days as they were
+# computed (index token_day_when).
 SERVICE_TOKENS = """
 WITH version AS (
     SELECT * FROM unnest(%(starts)s::timestamptz[], %(ends)s::timestamptz[]) AS v(version_from, version_to)
 )
-SELECT coalesce(slug_holder.slug, mapped_holder.slug) AS tenant, model.name, version.version_from,
+SELECT holder.slug, model.name, version.version_from,
        sum(input_tokens)::numeric, sum(cached_input_tokens)::numeric, sum(output_tokens)::numeric,
        sum(reasoning_tokens)::numeric
-FROM ledger_usagehour hour
-JOIN version ON hour.hour >= version.version_from AND hour.hour < version.version_to
-JOIN ledger_modelname model ON model.id = hour.model_id
-JOIN ledger_identity identity ON identity.id = hour.identity_id
-LEFT JOIN ledger_holder slug_holder ON identity.kind = 'tenant' AND slug_holder.slug = identity.value
-LEFT JOIN ledger_identitymapping mapping ON mapping.identity_id = identity.id AND mapping.validity @> hour.hour
-LEFT JOIN ledger_holder mapped_holder ON mapped_holder.id = mapping.tenant_id
-WHERE hour.service_id IS NOT NULL AND hour.hour >= %(from)s AND hour.hour < %(to)s
-  AND coalesce(slug_holder.slug, mapped_holder.slug) IS NOT NULL
+FROM billing_tokenday day
+JOIN version ON day.starts_at >= version.version_from AND day.starts_at < version.version_to
+JOIN ledger_holder holder ON holder.id = day.tenant_id
+JOIN ledger_modelname model ON model.id = day.model_id
+WHERE day.served AND day.starts_at >= %(from)s AND day.starts_at < %(to)s
 GROUP BY 1, 2, 3
 ORDER BY 1, 2, 3
+"""
+
+# The same of whole months, whoever served them: what statements print.
+TENANT_TOKENS = """
+SELECT holder.slug, sum(requests)::numeric, sum(input_tokens)::numeric, sum(cached_input_tokens)::numeric,
+       sum(output_tokens)::numeric, sum(reasoning_tokens)::numeric
+FROM billing_tokenday day JOIN ledger_holder holder ON holder.id = day.tenant_id
+WHERE day.starts_at >= %(from)s AND day.starts_at < %(to)s
+GROUP BY 1
 """
 
 # What stands posted that concerns a month, per key, unit and direction. Leans on the index of concerns_id.

@@ -1,9 +1,15 @@
 """Set-based statements behind reconciliation: what was booked, summed the way others count it (domain.md section 9)."""
 
 # Engines' own totals are usage that names no identity; requests, and usage that names one, explain them. By UTC day,
-# pool and model, from the hourly roll-ups (index usage_hour_when).
+# pool and model, from the hourly roll-ups: days with such totals are found by usage_hour_engine, and only their hours
+# are added up (key usage_hour_key).
 RESIDUALS = """
-SELECT date_trunc('day', hour.hour, 'UTC') AS day, pool.slug, model.name,
+WITH counted AS (
+    SELECT DISTINCT pool_id, model_id, date_trunc('day', hour, 'UTC') AS day
+    FROM ledger_usagehour
+    WHERE hour >= %(from)s AND hour < %(to)s AND identity_id IS NULL
+)
+SELECT counted.day, pool.slug, model.name,
        coalesce(sum(input_tokens) FILTER (WHERE identity_id IS NULL), 0)::numeric,
        coalesce(sum(input_tokens) FILTER (WHERE identity_id IS NOT NULL), 0)::numeric,
        coalesce(sum(input_missing) FILTER (WHERE identity_id IS NULL), 0)::numeric,
@@ -20,14 +26,15 @@ SELECT date_trunc('day', hour.hour, 'UTC') AS day, pool.slug, model.name,
        coalesce(sum(gpu_us) FILTER (WHERE identity_id IS NOT NULL), 0)::numeric,
        coalesce(sum(gpu_missing) FILTER (WHERE identity_id IS NULL), 0)::numeric,
        coalesce(sum(gpu_missing) FILTER (WHERE identity_id IS NOT NULL), 0)::numeric
-FROM ledger_usagehour hour
+FROM counted
+JOIN ledger_usagehour hour ON hour.pool_id = counted.pool_id AND hour.model_id = counted.model_id
+    AND hour.hour >= counted.day AND hour.hour < counted.day + interval '24 hours'
 JOIN ledger_pool pool ON pool.id = hour.pool_id
 JOIN ledger_modelname model ON model.id = hour.model_id
 WHERE hour.hour >= %(from)s AND hour.hour < %(to)s
   AND (%(pool)s::text[] IS NULL OR pool.slug = ANY(%(pool)s))
   AND (%(model)s::text[] IS NULL OR model.name = ANY(%(model)s))
 GROUP BY 1, 2, 3
-HAVING bool_or(identity_id IS NULL)
 ORDER BY 1, 2, 3
 """
 
@@ -102,15 +109,15 @@ LEFT JOIN ledger_holder mapped_holder ON mapped_holder.id = mapping.tenant_id
 GROUP BY 1, 2 ORDER BY 1, 2
 """
 
-# Capacity, reservations and cluster quotas of each pool, integrated over [from, to): the first two from the slots.
+# Capacity, reservations and cluster quotas of each pool, integrated over [from, to): the first two from the slots, in
+# which what is lent is what is borrowed (index pool_slot_when).
 SOLD = """
 WITH capacity AS (
-    SELECT pool_id, sum(capacity_gpu_us)::numeric AS gpu_us FROM billing_poolslot
+    SELECT pool_id, sum(capacity_gpu_us)::numeric AS gpu_us,
+           sum(reserved_used_gpu_us + borrowed_gpu_us + reserved_idle_gpu_us + undelivered_gpu_us
+               + oversold_gpu_us)::numeric AS reserved_gpu_us
+    FROM billing_poolslot
     WHERE starts_at >= %(from)s AND starts_at < %(to)s GROUP BY 1
-), reserved AS (
-    SELECT pool_id, sum(reserved_used_gpu_us + lent_gpu_us + reserved_idle_gpu_us + undelivered_gpu_us
-                        + oversold_gpu_us)::numeric AS gpu_us
-    FROM billing_allocation WHERE starts_at >= %(from)s AND starts_at < %(to)s GROUP BY 1
 ), level AS (
     SELECT quota.pool_id, quota.limit_milli, quota.starts_at,
            lead(quota.starts_at) OVER (PARTITION BY quota.pool_id, quota.identity_id
@@ -125,11 +132,11 @@ WITH capacity AS (
                least(next_at, %(to)s) - greatest(starts_at, %(from)s)))::bigint) AS gpu_us
     FROM level WHERE least(next_at, %(to)s) > greatest(starts_at, %(from)s) GROUP BY 1
 )
-SELECT pool.slug, coalesce(capacity.gpu_us, 0), coalesce(reserved.gpu_us, 0), coalesce(quota.gpu_us, 0)
+SELECT pool.slug, coalesce(capacity.gpu_us, 0), coalesce(capacity.reserved_gpu_us, 0),
+       coalesce(quota.gpu_us, 0)
 FROM ledger_pool pool
 LEFT JOIN capacity ON capacity.pool_id = pool.id
-LEFT JOIN reserved ON reserved.pool_id = pool.id
 LEFT JOIN quota ON quota.pool_id = pool.id
-WHERE capacity.gpu_us > 0 OR reserved.gpu_us > 0 OR quota.gpu_us > 0
+WHERE capacity.gpu_us > 0 OR capacity.reserved_gpu_us > 0 OR quota.gpu_us > 0
 ORDER BY pool.slug
 """

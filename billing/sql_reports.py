@@ -178,20 +178,22 @@ LIMIT %(limit)s OFFSET %(offset)s
 """
 
 # A tenant's slots of a month, one row per category. Leans on allocation_of_account (account, starts_at).
-USAGE_ROWS = """
-SELECT a.starts_at, pool.slug, pool.gpu_model,
-       CASE WHEN holder.kind = 2 THEN holder.slug ELSE '' END AS service, c.category, sum(c.gpu_us)::numeric,
-       (SELECT capacity_gpu_us FROM billing_poolslot s WHERE s.pool_id = a.pool_id AND s.starts_at = a.starts_at)
-FROM billing_allocation a
-JOIN ledger_account account ON account.id = a.account_id AND account.tenant_id = %(tenant)s
-JOIN ledger_pool pool ON pool.id = a.pool_id
-JOIN ledger_holder holder ON holder.id = a.holder_id
-CROSS JOIN LATERAL (VALUES
-    ('reserved_used', a.reserved_used_gpu_us), ('on_demand', a.on_demand_gpu_us),
-    ('borrowed', a.borrowed_gpu_us), ('lent', a.lent_gpu_us), ('reserved_idle', a.reserved_idle_gpu_us),
-    ('undelivered', a.undelivered_gpu_us), ('oversold', a.oversold_gpu_us), ('excess', a.excess_gpu_us)
-) AS c(category, gpu_us)
-WHERE a.starts_at >= %(from)s AND a.starts_at < %(to)s AND c.gpu_us <> 0
-GROUP BY a.starts_at, a.pool_id, pool.slug, pool.gpu_model, 4, c.category
-ORDER BY a.starts_at, pool.slug, 4, c.category
+TENANT_SLOTS = """
+SELECT starts_at, pool_id, holder_id, borrowed_gpu_us, excess_gpu_us, lent_gpu_us, on_demand_gpu_us, oversold_gpu_us,
+       reserved_idle_gpu_us, reserved_used_gpu_us, undelivered_gpu_us
+FROM billing_allocation
+WHERE account_id = %(account)s AND starts_at >= %(from)s AND starts_at < %(to)s
 """
+TENANT_SLOT_COLUMNS = {
+    "time_ms": "timestamptz",
+    "pool": "bigint",
+    "holder": "bigint",
+    "borrowed": "bigint",
+    "excess": "bigint",
+    "lent": "bigint",
+    "on_demand": "bigint",
+    "oversold": "bigint",
+    "reserved_idle": "bigint",
+    "reserved_used": "bigint",
+    "undelivered": "bigint",
+}

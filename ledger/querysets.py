@@ -31,6 +31,7 @@ TENANT_PATHS: dict[str, tuple[str, ...]] = {
         "preemptor__service__owner_id",
     ),
     "billing.LendingDay": ("lender_id", "borrower_id"),
+    "billing.TokenDay": ("tenant_id",),
     "billing.Contract": ("tenant_id",),
     "billing.Dispute": ("statement__tenant_id",),
     "billing.Credit": ("tenant_id",),

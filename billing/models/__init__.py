@@ -10,7 +10,14 @@ from billing.models.alerts import (
     Occasion,
     Severity,
 )
-from billing.models.allocation import Allocation, BillingFinding, LendingDay, PoolSlot, WorkloadDay
+from billing.models.allocation import (
+    Allocation,
+    BillingFinding,
+    LendingDay,
+    PoolSlot,
+    TokenDay,
+    WorkloadDay,
+)
 from billing.models.annex import AnnexName, StatementAnnex
 from billing.models.budget import Budget
 from billing.models.detail import StatementDetail
@@ -93,6 +100,7 @@ __all__ = [
     "StatementDetail",
     "StatementLine",
     "StatementState",
+    "TokenDay",
     "TokenPrice",
     "VerificationRun",
     "WorkloadDay",

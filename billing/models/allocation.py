@@ -9,7 +9,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F, Q
 
-from ledger.models import Account, Holder, Pool, Purpose, ServiceClass
+from ledger.models import Account, Holder, ModelName, Pool, Purpose, ServiceClass
 
 
 class PoolSlot(models.Model):
@@ -129,6 +129,31 @@ class WorkloadDay(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["holder", "starts_at"], name="workload_day_of_holder")]
+
+
+class TokenDay(models.Model):
+    """Requests and tokens of a tenant per pool, model and segment (a UTC day of the month, cut at price changes).
+
+    What bills add up, so that a month's bill reads days and not hours. `served`: by a shared service, so that a token
+    contract counts them. Requests of nobody known are on no bill.
+    """
+
+    pk = models.CompositePrimaryKey("pool", "starts_at", "tenant", "model", "served")
+    pool = models.ForeignKey(Pool, models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    starts_at = models.DateTimeField()
+    tenant = models.ForeignKey(Holder, models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    model = models.ForeignKey(
+        ModelName, models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    served = models.BooleanField()
+    requests = models.BigIntegerField()
+    input_tokens = models.BigIntegerField()
+    cached_input_tokens = models.BigIntegerField()
+    output_tokens = models.BigIntegerField()
+    reasoning_tokens = models.BigIntegerField()
+
+    class Meta:
+        indexes = [models.Index(fields=["starts_at"], name="token_day_when")]
 
 
 class BillingFinding(models.Model):

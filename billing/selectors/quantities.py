@@ -14,10 +14,11 @@ from billing.core.rating_credits import LentPair
 from billing.core.rating_lines import Quantity, tenant_account
 from billing.selectors.accounts import Accounts
 from billing.selectors.terms import CostVersion, MonthTerms
-from billing.sql_months import LENDING, POOL_QUANTITIES, QUANTITIES, SERVICE_TOKENS
+from billing.sql_months import LENDING, POOL_QUANTITIES, QUANTITIES, SERVICE_TOKENS, TENANT_TOKENS
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import HolderKind, Pool, Purpose, ServiceClass
 
+TOKEN_COUNTS = ("requests", "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens")
 CATEGORIES = (
     "reserved_used",
     "on_demand",
@@ -144,3 +145,13 @@ def token_use(terms: MonthTerms, span: Span) -> list[TokenUse]:
             TokenUse(tenant_account(tenant), model, to_ms(version), *(int(value) for value in counts))
             for tenant, model, version, *counts in cursor.fetchall()
         ]
+
+
+def tenant_tokens(span: Span) -> dict[str, dict[str, int]]:
+    """Tenant's slug -> what its requests of the month counted, by name of TOKEN_COUNTS, as the days were computed."""
+    with connection.cursor() as cursor:
+        cursor.execute(TENANT_TOKENS, {"from": to_datetime(span.start_ms), "to": to_datetime(span.end_ms)})
+        return {
+            slug: dict(zip(TOKEN_COUNTS, map(int, counts), strict=True))
+            for slug, *counts in cursor.fetchall()
+        }

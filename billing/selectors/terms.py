@@ -134,6 +134,7 @@ def contracts_of(month: Month, zone: str) -> dict[str, Contract]:
     span = month.span(zone)
     found: dict[str, Contract] = {}
     rows = Contract.objects.filter(valid_from__lt=to_datetime(span.end_ms)).select_related("tenant__holder")
+    rows = rows.defer("tenant__contacts", "tenant__tags")  # there is one for every tenant
     for contract in rows.order_by("valid_from"):
         begins_inside = to_ms(contract.valid_from) > span.start_ms
         if not (begins_inside and contract.tenant.slug in found):

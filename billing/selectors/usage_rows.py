@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 
-from django.db import connection, transaction
+import numpy as np
+from numpy.typing import NDArray
 
-from billing.sql_reports import USAGE_ROWS
+from billing.binary_copy import read_rows
+from billing.models import PoolSlot
+from billing.sql_reports import TENANT_SLOT_COLUMNS, TENANT_SLOTS
+from ledger.core.csv_stream import csv_line, csv_pieces
 from ledger.core.instants import instant_text
+from ledger.core.levels import changes_at
+from ledger.core.periods import to_datetime, to_ms
 from ledger.core.units import fixed_decimal, gpu_hours_text, round_half_even
-from ledger.models import Period, Tenant
+from ledger.models import Account, Holder, HolderKind, Period, Pool, Tenant
 
 COLUMNS = (
     "hour",
@@ -23,27 +31,111 @@ COLUMNS = (
     "share_of_capacity",
 )
 SHARE_PLACES = 6
-_FETCH = 2000
+# In the order of their names, which is the order of the rows.
+CATEGORIES = (
+    "borrowed",
+    "excess",
+    "lent",
+    "on_demand",
+    "oversold",
+    "reserved_idle",
+    "reserved_used",
+    "undelivered",
+)
+_LINES_A_PIECE = 500
+Int64s = NDArray[np.int64]
+Slot = tuple[str, str, str, str, str, int, int]
 
 
-def usage_rows(tenant: Tenant, period: Period) -> Iterator[tuple[object, ...]]:
-    """Rows in the order of slot, pool, service, category; read through a server-side cursor."""
-    parameters = {"tenant": tenant.pk, "from": period.starts_at, "to": period.ends_at}
-    with transaction.atomic(), connection.chunked_cursor() as cursor:
-        cursor.execute(USAGE_ROWS, parameters)
-        while found := cursor.fetchmany(_FETCH):
-            for starts_at, pool, gpu_model, service, category, gpu_us, capacity_gpu_us in found:
-                yield (
-                    instant_text(starts_at),
-                    tenant.slug,
-                    pool,
-                    gpu_model,
-                    service,
-                    category,
-                    int(gpu_us),
-                    gpu_hours_text(int(gpu_us)),
-                    share_text(int(gpu_us), capacity_gpu_us),
-                )
+@dataclass(frozen=True)
+class UsageOfMonth:
+    """What the files of all tenants of a month share, read once.
+
+    pools: pool id -> (place in order of slugs, slug, GPU model); services: holder id -> (place, slug); hours:
+    (pool id, start of a slot in ms) -> (that start as text, the pool's capacity in gpu_us).
+    """
+
+    period: Period
+    accounts: Mapping[int, int]
+    pools: Mapping[int, tuple[int, str, str]]
+    services: Mapping[int, tuple[int, str]]
+    hours: Mapping[tuple[int, int], tuple[str, int]]
+
+    @classmethod
+    def load(cls, period: Period) -> UsageOfMonth:
+        pools = Pool.objects.order_by("slug").values_list("pk", "slug", "gpu_model")
+        services = Holder.objects.filter(kind=HolderKind.SERVICE).order_by("slug").values_list("pk", "slug")
+        accounts = Account.objects.filter(tenant__isnull=False).values_list("tenant_id", "pk")
+        return cls(
+            period,
+            {tenant: pk for tenant, pk in accounts if tenant is not None},
+            {pk: (place, slug, model) for place, (pk, slug, model) in enumerate(pools)},
+            # Place 0 is a tenant's own work, which has no service.
+            {pk: (place, slug) for place, (pk, slug) in enumerate(services, start=1)},
+            _hours(period),
+        )
+
+    def slots(self, tenant: Tenant) -> Iterator[Slot]:
+        """(hour, pool, GPU model, service, category, gpu_us, capacity in gpu_us), in that order. One query."""
+        if tenant.pk not in self.accounts:
+            return
+        sums = self._sums(self.accounts[tenant.pk])
+        pools = {place: (pk, slug, model) for pk, (place, slug, model) in self.pools.items()}
+        services = {0: ""} | dict(self.services.values())
+        for at_ms, pool, service, category, gpu_us in zip(*(column.tolist() for column in sums), strict=True):
+            pk, slug, model = pools[pool]
+            hour, capacity = self.hours.get((pk, at_ms)) or (instant_text(to_datetime(at_ms)), 0)
+            yield hour, slug, model, services[service], CATEGORIES[category], gpu_us, capacity
+
+    def _sums(self, account: int) -> tuple[Int64s, ...]:
+        """(slot, place of pool, place of service, place of category, gpu_us) of an account, in that order."""
+        during = {"from": self.period.starts_at, "to": self.period.ends_at}
+        found = read_rows(TENANT_SLOTS, TENANT_SLOT_COLUMNS, {"account": account, **during})
+        values = np.stack([found[name] for name in CATEGORIES])
+        category, row = np.nonzero(values)
+        places = np.array([self.pools[pk][0] for pk in found["pool"].tolist()], np.int64)
+        serving = np.array([self.services.get(pk, (0,))[0] for pk in found["holder"].tolist()], np.int64)
+        order = np.lexsort((category, serving[row], places[row], found["time_ms"][row]))
+        category, row = category[order], row[order]
+        keys = (found["time_ms"][row], places[row], serving[row], category)
+        first = np.flatnonzero(changes_at(*keys))
+        sums = np.add.reduceat(values[category, row], first) if len(first) else first
+        return (*(key[first] for key in keys), sums)
+
+
+def _hours(period: Period) -> dict[tuple[int, int], tuple[str, int]]:
+    slots = PoolSlot.objects.filter(starts_at__gte=period.starts_at, starts_at__lt=period.ends_at)
+    texts: dict[datetime, str] = {}
+    hours = {}
+    for pool, starts_at, capacity in slots.values_list("pool_id", "starts_at", "capacity_gpu_us"):
+        if starts_at not in texts:
+            texts[starts_at] = instant_text(starts_at)
+        hours[pool, to_ms(starts_at)] = (texts[starts_at], capacity)
+    return hours
+
+
+def usage_rows(tenant: Tenant, period: Period) -> Iterator[tuple[str, ...]]:
+    """Rows in the order of slot, pool, service, category."""
+    slug = tenant.slug
+    for hour, pool, model, service, category, gpu_us, capacity in UsageOfMonth.load(period).slots(tenant):
+        share = share_text(gpu_us, capacity)
+        yield hour, slug, pool, model, service, category, str(gpu_us), gpu_hours_text(gpu_us), share
+
+
+def usage_pieces(month: UsageOfMonth, tenant: Tenant) -> Iterator[bytes]:
+    """The file of these rows. What names a row is made a line once, not for every slot: a close writes many."""
+    yield from csv_pieces(COLUMNS, ())
+    slug, names, lines = tenant.slug, {}, []
+    for hour, pool, model, service, category, gpu_us, capacity in month.slots(tenant):
+        name = pool, service, category
+        if name not in names:
+            names[name] = csv_line((slug, pool, model, service, category))
+        share = share_text(gpu_us, capacity)
+        lines.append(f"{hour},{names[name]},{gpu_us},{gpu_hours_text(gpu_us)},{share}\r\n")
+        if len(lines) == _LINES_A_PIECE:
+            yield "".join(lines).encode()
+            lines.clear()
+    yield "".join(lines).encode()
 
 
 def share_text(gpu_us: int, capacity_gpu_us: int | None) -> str:

@@ -32,6 +32,7 @@ from billing.services.allocation_rows import (
     write_allocations,
     write_lending,
     write_pool_slots,
+    write_token_days,
 )
 from billing.services.allocation_usage import Terms, pruned_slots, read_usage, usage_by_slot
 from billing.services.allocation_workloads import (
@@ -92,7 +93,7 @@ def compute_allocation(
     everything: bool = False,
     closed_too: bool = False,
 ) -> Computed:
-    """Bring PoolSlot, Allocation, LendingDay and WorkloadDay of `month` up to date with the facts.
+    """Bring PoolSlot, Allocation, LendingDay, WorkloadDay and TokenDay of `month` up to date with the facts.
 
     Only (pool, UTC day) units that are dirty, or lie beyond the stored horizon, are computed, each from its opening
     levels on, so the cost follows what changed. `horizon`: compute up to here (default: the last whole hour);
@@ -242,6 +243,7 @@ def _compute_pool(pool: Pool, span: Span, context: _Context, computed: Computed)
     computed.slots += write_pool_slots(pool.pk, split)
     computed.rows += write_allocations(pool.pk, edges, rows, context.index)
     write_lending(pool.pk, split, context.index)
+    write_token_days(pool.pk, sorted({*lending_cuts}), span.end_ms)
     write_workload_days(pool.pk, span, split, workloads, facts.subjects, context.index)
     missed_ms = _held_without_capacity_ms(levels, split)
     computed.findings += _write_findings(

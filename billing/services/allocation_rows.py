@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from django.db import connection
 from numpy.typing import NDArray
 
+from billing import sql
 from billing.binary_copy import write_rows
 from billing.core.allocation import HOLDER_CATEGORIES, OCCUPIED, PoolSplit
 from billing.core.allocation_levels import PLATFORM
@@ -20,6 +23,7 @@ from billing.core.services_split import IDLE, Served, ServiceTime, over_groups, 
 from billing.services.allocation_facts import HolderIndex
 from billing.services.allocation_usage import SlotUsage, Terms, fixed_shares
 from ledger.core.levels import changes_at, sort_order
+from ledger.core.periods import to_datetime
 from ledger.models import Account, AccountKind, HolderKind
 
 Int64s = NDArray[np.int64]
@@ -274,6 +278,17 @@ def write_allocations(pool_id: int, edges: Int64s, rows: dict[str, Int64s], inde
             **{f"{name}_gpu_us": ("bigint", rows[name]) for name in VALUES},
         },
     )
+
+
+def write_token_days(pool_id: int, segments: list[int], end_ms: int) -> None:
+    """Requests and tokens of the segments that begin at `segments` (in order), the last of which ends at `end_ms`."""
+    params: dict[str, Any] = {
+        "pool": pool_id,
+        "starts": [to_datetime(start_ms) for start_ms in segments],
+        "ends": [to_datetime(next_ms) for next_ms in (*segments[1:], end_ms)],
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(sql.WRITE_TOKEN_DAYS, params)
 
 
 def write_lending(pool_id: int, split: PoolSplit, index: HolderIndex) -> int:

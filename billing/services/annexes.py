@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from billing.models import AnnexName, Statement, StatementAnnex
-from billing.selectors import detail, preemption_rows, usage_rows
+from billing.selectors import detail
 from billing.selectors.annexes import annex_hashes
 from billing.selectors.borne import BORNE, borne_of, said_of_borne
 from billing.selectors.capacity_shares import SHARES, said_of_share, shares_of
 from billing.selectors.focus_lines import billed_lines
 from billing.selectors.names import Names
+from billing.selectors.preemption_rows import COLUMNS, Row, month_rows
+from billing.selectors.usage_rows import UsageOfMonth, usage_pieces
 from ledger.access import Access
 from ledger.core.csv_stream import csv_pieces
 from ledger.models import Role
@@ -23,6 +26,8 @@ from ledger.models import Role
 _EVERYTHING = Access(roles=frozenset({Role.AUDITOR}))
 # 2: with slots and hits among the files, what was borne for others and shares of capacity; before that, no version.
 CONTENT_VERSION = "2"
+_TwoNames = defaultdict[AnnexName, list[Row]]
+_TENANTS_AT_ONCE = 50
 _FAST = 3  # a file of a thousand like rows is small at any level; higher ones cost the close time
 
 
@@ -34,31 +39,46 @@ def freeze_annexes(statements: Sequence[Statement]) -> None:
     """
     if not statements:
         return
-    at = statements[0].period.starts_at
-    named = Names(_EVERYTHING, at=at)
+    named = Names(_EVERYTHING, at=statements[0].period.starts_at)
+    month = UsageOfMonth.load(statements[0].period)
     borne, shares = borne_of(statements), shares_of(statements)
-    for statement in statements:
-        own = named.of(Access(tenant_ids=frozenset({statement.tenant_id})))
-        annexes = [_annex(statement, name, pieces) for name, pieces in _files(statement, own, named)]
-        StatementAnnex.objects.bulk_create(annexes)
-        statement.content = {
-            **statement.content,
-            "version": CONTENT_VERSION,
-            "annexes": annex_hashes(annexes),
-            BORNE: [said_of_borne(one) for one in borne[statement.pk]],
-            SHARES: [said_of_share(one) for one in shares[statement.pk]],
-        }
+    for first in range(0, len(statements), _TENANTS_AT_ONCE):
+        some = statements[first : first + _TENANTS_AT_ONCE]
+        preemptions = _preemptions(some, named)
+        for statement in some:
+            files = _files(statement, month, preemptions[statement.tenant_id])
+            annexes = [_annex(statement, name, pieces) for name, pieces in files]
+            StatementAnnex.objects.bulk_create(annexes)
+            statement.content = {
+                **statement.content,
+                "version": CONTENT_VERSION,
+                "annexes": annex_hashes(annexes),
+                BORNE: [said_of_borne(one) for one in borne[statement.pk]],
+                SHARES: [said_of_share(one) for one in shares[statement.pk]],
+            }
 
 
-def _files(statement: Statement, own: Names, named: Names) -> Iterator[tuple[AnnexName, Iterator[bytes]]]:
-    tenant, period, currency = statement.tenant, statement.period, statement.currency
-    yield AnnexName.USAGE, csv_pieces(usage_rows.COLUMNS, usage_rows.usage_rows(tenant, period))
+def _files(
+    statement: Statement, month: UsageOfMonth, preemptions: _TwoNames
+) -> Iterator[tuple[AnnexName, Iterator[bytes]]]:
+    yield AnnexName.USAGE, usage_pieces(month, statement.tenant)
     sliced = detail.slices(statement, billed_lines(statement))
     yield AnnexName.SLOTS, csv_pieces(detail.SLOT_COLUMNS, detail.slot_rows(sliced))
     yield AnnexName.HITS, csv_pieces(detail.HIT_COLUMNS, detail.hit_rows(detail.hits(statement)))
-    for name, names in ((AnnexName.PREEMPTIONS, own), (AnnexName.PREEMPTIONS_NAMED, named)):
-        rows = preemption_rows.preemption_rows(tenant, period, names, currency)
-        yield name, csv_pieces(preemption_rows.COLUMNS, rows)
+    for name in (AnnexName.PREEMPTIONS, AnnexName.PREEMPTIONS_NAMED):
+        yield name, csv_pieces(COLUMNS, preemptions[name])
+
+
+def _preemptions(statements: Sequence[Statement], named: Names) -> defaultdict[int, _TwoNames]:
+    """Tenant -> file -> its rows: with the names that the tenant sees, and with all names."""
+    rows: defaultdict[int, _TwoNames] = defaultdict(lambda: defaultdict(list))
+    tenants = [statement.tenant for statement in statements]
+    own = {tenant.pk: named.of(Access(tenant_ids=frozenset({tenant.pk}))) for tenant in tenants}
+    period, currency = statements[0].period, statements[0].currency
+    for tenant, seen, full in month_rows(tenants, period, own, named, currency):
+        rows[tenant.pk][AnnexName.PREEMPTIONS].append(seen)
+        rows[tenant.pk][AnnexName.PREEMPTIONS_NAMED].append(full)
+    return rows
 
 
 def _annex(statement: Statement, name: AnnexName, pieces: Iterable[bytes]) -> StatementAnnex:

@@ -17,7 +17,7 @@ from billing.core.rating_lines import GPU_US, Line, tenant_account
 from billing.core.statement import Bill, PrintedLine, bill, seal
 from billing.models import Statement, StatementLine, StatementState
 from billing.selectors.allocations import RequeuedRow, requeued
-from billing.selectors.tokens import TokenRow, tokens
+from billing.selectors.quantities import TOKEN_COUNTS, tenant_tokens
 from ledger.core.currency import minor_places
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import Ledger, Period, Pool, Tenant
@@ -41,19 +41,18 @@ class _Month:
     horizon: datetime
     pools: Mapping[str, Pool]
     requeued: Mapping[str, RequeuedRow]
-    tokens: Mapping[str, TokenRow]
+    tokens: Mapping[str, Mapping[str, int]]
 
     @classmethod
     def load(cls, ledger: Ledger, period: Period, horizon: datetime) -> _Month:
         span = Span(to_ms(period.starts_at), to_ms(horizon))
-        used = tokens(span, ledger.billing_time_zone, by=("tenant",))
         return cls(
             ledger,
             period,
             horizon,
             {pool.slug: pool for pool in Pool.objects.all()},
             {row.tenant: row for row in requeued(span, horizon)},
-            {row.dimensions["tenant"]: row for row in used},
+            tenant_tokens(span),
         )
 
 
@@ -192,10 +191,9 @@ def _still_says(draft: Statement, tenant: Tenant, month: _Month) -> bool:
     return said == _measured(tenant.slug, month)
 
 
-_TOKENS = ("requests", "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens")
 _MEASURED = frozenset(
     {
-        *_TOKENS,
+        *TOKEN_COUNTS,
         "preemptions",
         "deferrals",
         "stopped",
@@ -223,11 +221,7 @@ def _measured(slug: str, month: _Month) -> dict[str, str]:
             "waiting_gpu_us": str(hit.waiting_gpu_us),
             "requeued_is_partial": "true" if hit.partial else "false",
         }
-    used = month.tokens.get(slug)
-    if used is not None:
-        for name in _TOKENS:
-            totals[name] = str(getattr(used, name))
-    return totals
+    return totals | {name: str(count) for name, count in month.tokens.get(slug, {}).items()}
 
 
 def _line_content(one: PrintedLine, month: _Month) -> dict[str, Any]:

@@ -278,7 +278,7 @@ class StatementPage(KnownThenPage, _DisputablePage):
     def _sides(self) -> dict[str, QuerySet[PreemptionRecord]]:
         """What befell the tenant, and what it caused, those that cost most first."""
         statement, mine = self.statement, [self.statement.tenant_id]
-        worst = preemptions_of(statement.tenant, statement.period).order_by(
+        worst = preemptions_of([statement.tenant], statement.period).order_by(
             F("lost_gpu_us").desc(nulls_last=True), "-waiting_gpu_us", "-decided_at", "pk"
         )
         hit = PreemptionShare.objects.filter(account__tenant__in=mine).values("record")

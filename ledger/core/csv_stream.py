@@ -28,6 +28,13 @@ def csv_pieces(
     yield _taken(buffer)
 
 
+def csv_line(row: Sequence[object]) -> str:
+    """One row as it stands in a file, without its line end."""
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="").writerow(cells(row))
+    return buffer.getvalue()
+
+
 def with_headings(pieces: Iterator[bytes], headings: Sequence[str] | None) -> Iterator[bytes]:
     """A file of `csv_pieces` for spreadsheets: the byte-order mark and `headings` in place of its header row. The
     header row has to be in the first piece, and without line breaks of its own."""

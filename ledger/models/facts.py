@@ -366,7 +366,12 @@ class UsageHour(models.Model):
                 name="usage_hour_key",
             ),
         ]
-        indexes = [models.Index(fields=["hour"], name="usage_hour_when")]
+        indexes = [
+            models.Index(fields=["hour"], name="usage_hour_when"),
+            models.Index(
+                fields=["hour"], name="usage_hour_engine", condition=models.Q(identity__isnull=True)
+            ),
+        ]
 
 
 class DirtySpan(models.Model):

@@ -106,6 +106,14 @@ def test_checking_changes_nothing(books: Pool) -> None:
             {"pairs equal lending", "books follow from facts"},
         ),
         (
+            "INSERT INTO billing_tokenday (pool_id, starts_at, tenant_id, model_id, served, requests, input_tokens, "
+            "cached_input_tokens, output_tokens, reasoning_tokens) "
+            "SELECT pool.id, '2026-10-01T00:00Z', tenant.holder_id, 0, true, 1, 1, 0, 0, 0 "
+            "FROM ledger_pool pool, ledger_tenant tenant",
+            None,
+            {"books follow from facts"},
+        ),
+        (
             "UPDATE billing_statement SET total_micro = total_micro + 1 WHERE number = '2026-10-acme'",
             None,
             {"statements add up", "statements are what was sealed"},
