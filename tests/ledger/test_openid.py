@@ -18,7 +18,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from django.test import Client
 
-from ledger.models import Holder, HolderKind, Membership, Tenant, User
+from ledger.models import ApiToken, Holder, HolderKind, Membership, Tenant, User
+from ledger.services.tokens import create_api_token
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -185,3 +186,23 @@ def test_without_a_provider_there_is_no_such_address(settings: Any) -> None:
     assert client.get("/oidc/start/").status_code == 404
     assert client.get("/oidc/callback/?code=x&state=y").status_code == 404
     assert "organisation" not in client.get("/login/").content.decode()
+
+
+def test_a_password_that_somebody_set_here_opens_nothing_once_the_provider_did(
+    provider: Provider, settings: Any
+) -> None:
+    """Else whoever makes an account beforehand, under a name that the provider uses, could sign in as that person."""
+    made = User.objects.create_user("ann-1", password="known to whoever made it")
+    _, secret = create_api_token("of-ann", "auditor", created_by=made)
+    settings.OIDC_ROLES = {"money": "finance"}
+    walk(provider)
+    assert roles_of("ann-1") == {("finance", None)}
+    assert not User.objects.get(pk=made.pk).has_usable_password()
+    signs_in = {"username": "ann-1", "password": "known to whoever made it"}
+    assert Client().post("/login/", signs_in).status_code == 200
+    token = ApiToken.objects.get()
+    assert (token.revoked_at, secret.startswith(token.prefix)) == (None, True)
+    provider.claims["groups"] = []  # who loses the role loses the tokens that needed it
+    walk(provider)
+    token.refresh_from_db()
+    assert token.revoked_at is not None
