@@ -22,13 +22,16 @@ def looks(span: Span, lasting_s: int) -> list[int]:
     return sorted({*range(span.start_ms + step_ms, span.end_ms, step_ms), span.end_ms})
 
 
-def stretches(looked: Iterable[tuple[int, Sequence[Finding]]]) -> list[Finding]:
+def stretches(
+    looked: Iterable[tuple[int, Sequence[Finding]]], holding: Iterable[Finding] = ()
+) -> list[Finding]:
     """One finding for every run of looks that found the same subject, with what was found last; one that the last
     look still found has no end.
 
-    looked: (instant in ms, what was found then), by instant.
+    looked: (instant in ms, what was found then), by instant. holding: what held before the first look: it goes on, or
+    is over with the first look that does not find it.
     """
-    running: dict[str, Finding] = {}
+    running: dict[str, Finding] = {one.subject: one for one in holding}
     over: list[Finding] = []
     for now_ms, findings in looked:
         found: dict[str, Finding] = {}

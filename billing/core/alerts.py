@@ -447,17 +447,19 @@ def plan(findings: Sequence[Finding], known: Sequence[Known], now_ms: int) -> Pl
     for one in findings:
         if one.ended_ms is None:
             holding.setdefault(one.subject, one)  # of several about one subject the first stands for all
+    goes_on = set()
     for subject, alert in latest.items():
-        if alert.holds and subject not in holding:
+        if alert.holds and subject in holding and not _is_over(alert, holding[subject], findings, now_ms):
+            goes_on.add(subject)
+        elif alert.holds:
             found.ended.append((alert.key, _ended_ms(alert, findings, now_ms)))
     for finding in findings:
         is_known = any(_is_same(finding, alert, now_ms) for alert in known)
         if finding.ended_ms is not None and not is_known:
             found.opened.append(finding)
     for subject, finding in holding.items():
-        before = latest.get(subject)
-        if before is not None and before.holds:
-            found.seen.append((before.key, finding))
+        if subject in goes_on:
+            found.seen.append((latest[subject].key, finding))
         else:
             found.opened.append(finding)
     return found
@@ -469,6 +471,14 @@ def _latest(known: Iterable[Known]) -> dict[str, Known]:
     for one in sorted(known, key=lambda one: (one.holds, not one.is_resolved, one.started_ms)):
         latest[one.subject] = one
     return latest
+
+
+def _is_over(one: Known, holding: Finding, findings: Iterable[Finding], now_ms: int) -> bool:
+    """Whether the facts say that what an alert is about ended, and what holds now began later."""
+    return any(
+        other.ended_ms is not None and other.ended_ms <= holding.started_ms and _is_same(other, one, now_ms)
+        for other in findings
+    )
 
 
 def _ended_ms(one: Known, findings: Iterable[Finding], now_ms: int) -> int:

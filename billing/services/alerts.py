@@ -106,7 +106,12 @@ def _found(rule: AlertRule, facts: Facts, in_hindsight: bool) -> list[core.Findi
     if not in_hindsight or rule.kind not in MEASURED:
         return list(look(wanted, facts))
     instants = looks(Span(facts.since_ms, facts.now_ms), rule.lasting_s)
-    return stretches((now_ms, list(look(wanted, Facts(now_ms, facts.since_ms)))) for now_ms in instants)
+    holding = [
+        core.Finding(alert.subject, to_ms(alert.started_at), to_ms(alert.opened_at), alert.evidence)
+        for alert in rule.alerts.filter(holds=True, started_at__lt=to_datetime(facts.since_ms))
+    ]
+    looked = ((now_ms, list(look(wanted, Facts(now_ms, facts.since_ms)))) for now_ms in instants)
+    return stretches(looked, holding)
 
 
 def _core_rule(rule: AlertRule) -> core.Rule:

@@ -275,6 +275,14 @@ def test_what_was_measured_in_the_past_is_found_in_hindsight_once(pool: Pool) ->
     assert evaluate_alerts(hour(12), since=hour(0))["opened"] == 0
     assert evaluate_alerts(hour(12), since=hour(7))["opened"] == 0
     assert alerts() == expected
+    # What held when it was last looked at ended in between, and came back.
+    reject(9, "acme", hour(14.5), 500, None)
+    assert evaluate_alerts(hour(15), since=hour(12.5)) == {"opened": 1, "seen": 0, "resolved": 1}
+    assert alerts() == [
+        *expected[:2],
+        ("tenant:acme", "resolved", hour(12), hour(12), hour(13.5), False),
+        ("tenant:acme", "open", hour(15), hour(15), None, True),
+    ]
 
 
 def test_conversion_beyond_the_tolerance_of_the_calibration(pool: Pool) -> None:

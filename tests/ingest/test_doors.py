@@ -70,7 +70,7 @@ def code(answer: Any) -> tuple[int, str]:
 
 
 def audit() -> list[tuple[str, str, str, str]]:
-    rows = AuditEntry.objects.exclude(action="apply_configuration").order_by("pk")
+    rows = AuditEntry.objects.exclude(action__in=("apply_configuration", "create_api_token")).order_by("pk")
     return list(rows.values_list("actor", "action", "object_id", "reason"))
 
 
