@@ -243,6 +243,10 @@ def effect_table(rows: Any, currency: str) -> Table:
     )
 
 
+def preemption_payer(code: str) -> str:
+    return str(PAYERS.get(code, _("by entitlement")))
+
+
 def _account(name: str) -> str:
     kind, _colon, rest = name.partition(":")
     if kind == "tenant":

@@ -17,11 +17,12 @@ from billing.services.approvals import ApprovalError
 from billing.services.deeds import decide
 from billing.tasks import recompute_open_months
 from billing.views.closing_words import refusal
+from billing.views.effect import IDLE_PAYERS, preemption_payer
 from ledger.models import Pool, Service, ServiceClass, Tenant
 from ledger.services.audit import Actor
 from ledger.views.acting import ActingPage, Refused, text_of
 from ledger.views.page import ledger_of, runs_the_ledger
-from ledger.views.tables import CATEGORY, CODE, COUNT, INSTANT, PRICE, TEXT_FILTER, Column, Table
+from ledger.views.tables import CATEGORY, CODE, COUNT, INSTANT, PRICE, TEXT_FILTER, Column, Table, words
 
 _STATES = {
     "current": gettext_lazy("in force"),
@@ -147,8 +148,12 @@ def policies_table() -> Table:
         [
             Column("state", _("State"), of=lambda row: _state(row, Policy.objects.all())),
             Column("valid_from", _("From"), INSTANT),
-            Column("preemption_charged_to", _("Re-queued time is charged to"), CODE),
-            Column("unreserved_idle", _("Unreserved idle time is paid by"), CODE),
+            Column("preemption_charged_to", _("Re-queued time is charged to"), words(preemption_payer)),
+            Column(
+                "unreserved_idle",
+                _("Unreserved idle time is paid by"),
+                words(lambda code: IDLE_PAYERS.get(code, code)),
+            ),
             Column("lend_credit", _("Credit for lending"), CODE),
             Column(
                 "names_visible",
