@@ -134,13 +134,12 @@ def share_out(amounts: Amounts, standing: Standing) -> Shares:
     if shares["borrowed"] is not beyond:
         shares["excess"] = beyond - shares["borrowed"]
     shares["lent"] = apportion_columns(amounts.borrowed, standing.lendable_gap)
-    left = gap - shares["lent"]
     if amounts.oversold.any():
-        shares["oversold"] = apportion_columns(amounts.oversold, left)
-        left = left - shares["oversold"]
+        shares["oversold"] = apportion_columns(amounts.oversold, gap - shares["lent"])
     if waiting is not None:
+        given = shares["lent"] + shares.get("oversold", 0)
         shares["lent_waiting"] = np.minimum(shares["lent"], waiting)
-        shares["undelivered"] = np.minimum(left, np.maximum(waiting - (gap - left), 0))
+        shares["undelivered"] = np.minimum(gap - given, np.maximum(waiting - given, 0))
     return shares
 
 
@@ -311,8 +310,11 @@ class _PairSums:
         reached_gpu_us = np.zeros((len(bounds) - 1, len(borrowers), len(lenders)), borrowed.dtype)
         running = running_sums(shares["lent"][lenders])
         for turn, borrower in enumerate(borrowers):
-            reached = Proportions(borrowed[borrower], running[-1], borrowed.dtype.type).floor(running)
-            running -= reached
+            if turn < len(borrowers) - 1:
+                reached = Proportions(borrowed[borrower], running[-1], borrowed.dtype.type).floor(running)
+                running -= reached
+            else:  # Borrowed and lent add up to the same: the last one has what remains.
+                reached = running
             for part, (low, high) in enumerate(pairwise(bounds)):
                 reached_gpu_us[part, turn] = np.vecdot(reached[:, low:high], length_ms[low:high])
         by_lender = np.diff(reached_gpu_us, axis=2, prepend=0).astype(np.int64)

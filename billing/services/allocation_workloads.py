@@ -47,30 +47,54 @@ class ByWorkload:
         return preemptible
 
 
-def write_workload_days(
-    pool_id: int, span: Span, split: PoolSplit, workloads: ByWorkload, subjects: Subjects, index: HolderIndex
-) -> None:
-    """One row per day, holder and workload: staged, then named and moved into the table in one statement."""
+@dataclass(frozen=True)
+class WorkloadDays:
+    """One row per day, holder and workload, as they are staged. holder: its index; event_id: see `Subjects`."""
+
+    start_ms: Int64s
+    holder: Int64s
+    subject_id: Int64s
+    event_id: Int64s
+    kind_of: Int64s
+    gpu_us: dict[str, Int64s]
+
+
+def workload_days(span: Span, split: PoolSplit, workloads: ByWorkload, subjects: Subjects) -> WorkloadDays:
     days = np.array([day.start_ms for day in utc_days(span)] + [span.end_ms], np.int64)
     rows = split_within_holders(split, workloads.levels, workloads.preemptible, days)
     subject, attempt = workloads.subject[rows.group], workloads.attempt[rows.group]
+    kind_of = workloads.kind_of[rows.group]
+    values = {name: getattr(rows, name) for name in OCCUPIED}
     # A workload whose class or purpose changed within a day has one row, with the greater one.
     first = np.flatnonzero(changes_at(rows.slot, rows.holder, subject, attempt))
-    if not len(first):
-        return
+    if len(first):
+        kind_of = np.maximum.reduceat(kind_of, first)
+        values = {name: np.add.reduceat(column, first) for name, column in values.items()}
     slot, subject, attempt = rows.slot[first], subject[first], attempt[first]
+    return WorkloadDays(
+        days[slot],
+        rows.holder[first],
+        subjects.row_ids(subject, attempt),
+        subjects.described_by(subject, attempt, days[slot + 1]),
+        kind_of,
+        values,
+    )
+
+
+def write_workload_days(pool_id: int, rows: WorkloadDays, index: HolderIndex) -> None:
+    """Staged, then named and moved into the table in one statement."""
     with connection.cursor() as cursor:
         cursor.execute(sql.EMPTY_WORKLOAD_STAGE)
     write_rows(
         "workload_day",
         {
-            "pool_id": ("bigint", np.full(len(first), pool_id)),
-            "starts_at": ("timestamptz", days[slot]),
-            "holder_id": ("bigint", index.ids[rows.holder[first]]),
-            "subject_id": ("bigint", subjects.row_ids(subject, attempt)),
-            "event_id": ("bigint", subjects.described_by(subject, attempt, days[slot + 1])),
-            "kind_of": ("smallint", np.maximum.reduceat(workloads.kind_of[rows.group], first)),
-            **{name: ("bigint", np.add.reduceat(getattr(rows, name), first)) for name in OCCUPIED},
+            "pool_id": ("bigint", np.full(len(rows.holder), pool_id)),
+            "starts_at": ("timestamptz", rows.start_ms),
+            "holder_id": ("bigint", index.ids[rows.holder]),
+            "subject_id": ("bigint", rows.subject_id),
+            "event_id": ("bigint", rows.event_id),
+            "kind_of": ("smallint", rows.kind_of),
+            **{name: ("bigint", column) for name, column in rows.gpu_us.items()},
         },
     )
     with connection.cursor() as cursor:

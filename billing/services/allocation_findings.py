@@ -1,0 +1,116 @@
+"""What a computation noticed that somebody should look at, some of it before the month can close (domain.md 4, 5)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from billing.core.allocation import PoolSplit
+from billing.models import BillingFinding
+from billing.services.allocation_facts import HolderIndex
+from billing.services.allocation_rows import ServiceFinding
+from ledger.core.levels import Kind, Levels
+from ledger.core.periods import Month, Span, to_datetime, utc_days
+from ledger.models import Pool
+
+Int64s = NDArray[np.int64]
+
+FINDINGS = (
+    "capacity_unknown",
+    "level_conflict",
+    "measured_exceeds_occupancy",
+    "usage_without_key",
+    "usage_pruned",
+    "calibration_missing",
+    "oversold",
+    "excess",
+    "unattributed",
+)
+_BLOCKING = {"capacity_unknown", "level_conflict", "unattributed", "usage_pruned"}
+
+
+def estimated(
+    usage: dict[str, Int64s], pruned: set[int], edges: Int64s, index: HolderIndex
+) -> list[ServiceFinding]:
+    """What was divided by time, because the requests that would tell are gone."""
+    sums: dict[tuple[int, int], int] = {}
+    for start_ms, service, gpu_us in zip(
+        *(usage[name].tolist() for name in ("time_ms", "service", "gpu_us")), strict=True
+    ):
+        if start_ms in pruned:
+            sums[start_ms, service] = sums.get((start_ms, service), 0) + gpu_us
+    return [
+        ServiceFinding(
+            "usage_pruned",
+            int(np.searchsorted(edges, start_ms)),
+            int(index.index_of(np.array([service]))[0]),
+            gpu_us,
+            "gpu_us",
+        )
+        for (start_ms, service), gpu_us in sorted(sums.items())
+    ]
+
+
+def held_without_capacity_ms(levels: Levels, split: PoolSplit) -> int:
+    """For how long something was held or reserved while the pool's capacity was not known yet."""
+    known_ms = int(split.edges[-1]) if split.split_from_ms is None else split.split_from_ms
+    held_ms = levels.time_ms[(levels.kind != Kind.CAPACITY) & (levels.milli > 0)]
+    if not len(held_ms):
+        return 0
+    return max(min(known_ms, int(split.edges[-1])) - max(int(held_ms.min()), int(split.edges[0])), 0)
+
+
+def write_findings(
+    pool: Pool,
+    span: Span,
+    month: Month,
+    index: HolderIndex,
+    split: PoolSplit,
+    noticed: list[ServiceFinding],
+    conflicts: Int64s,
+    missed_ms: int,
+) -> int:
+    """Replace this computation's findings of the pool's days: one per day, code and subject, quantities added."""
+    BillingFinding.objects.filter(
+        pool=pool,
+        code__in=FINDINGS,
+        starts_at__gte=to_datetime(span.start_ms),
+        starts_at__lt=to_datetime(span.end_ms),
+    ).delete()
+    days = np.array([day.start_ms for day in utc_days(span)], np.int64)
+    slugs = index.holders.slugs
+    sums: dict[tuple[int, str, str, str], int] = {}
+
+    def note(instant_ms: int, code: str, subject: str, quantity: int, unit: str) -> None:
+        day = int(days[np.searchsorted(days, instant_ms, "right") - 1])
+        sums[day, code, subject, unit] = sums.get((day, code, subject, unit), 0) + quantity
+
+    for found in noticed:
+        note(int(split.edges[found.slot]), found.code, slugs[found.holder], found.quantity, found.unit)
+    for code in ("oversold", "excess"):
+        values = getattr(split.rows, code)
+        for i in np.flatnonzero(values).tolist():
+            start_ms = int(split.edges[split.rows.slot[i]])
+            note(start_ms, code, slugs[int(split.rows.holder[i])], int(values[i]), "gpu_us")
+    unattributed = np.flatnonzero((split.rows.holder == index.unattributed) & (split.rows.occupancy > 0))
+    for i in unattributed.tolist():
+        start_ms = int(split.edges[split.rows.slot[i]])
+        note(start_ms, "unattributed", pool.slug, int(split.rows.occupancy[i]), "gpu_us")
+    if missed_ms:
+        note(span.start_ms, "capacity_unknown", pool.slug, missed_ms, "ms")
+    for event in conflicts.tolist():
+        note(span.start_ms, "level_conflict", f"event {event}", 1, "facts")
+    BillingFinding.objects.bulk_create(
+        BillingFinding(
+            code=code,
+            month=str(month),
+            pool=pool,
+            starts_at=to_datetime(day),
+            subject=subject,
+            quantity=quantity,
+            unit=unit,
+            blocks_close=code in _BLOCKING,
+        )
+        for (day, code, subject, unit), quantity in sorted(sums.items())
+    )
+    return len(sums)
