@@ -22,7 +22,7 @@ Int64s = NDArray[np.int64]
 Table = NDArray[Any]  # whole numbers in the type that exact_number chose
 
 # Instants x holders looked at together: bounds memory, and keeps a table within the processor's cache.
-_CHUNK = 1 << 16
+_CHUNK = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
