@@ -37,6 +37,7 @@ from billing.services.alert_settings import (
 from billing.services.alerts import AlertError, acknowledge_alert, resolve_alert
 from ledger.access import Access
 from ledger.api.bodies import body_of
+from ledger.api.parameters import some_of
 from ledger.api.problems import Problem
 from ledger.api.views import LedgerView, ListView
 from ledger.core.units import parse_micro
@@ -146,11 +147,11 @@ class SubscriptionBody(SubscriptionChange):
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What a service refuses: 409 where the state is in the way, 400 where the body is."""
+    """What a service refuses: 409 where the state is in the way, 422 where the body is."""
     try:
         yield
     except AlertError as error:
-        status = 409 if error.code in ("resolved", "acknowledged", "exists") else 400
+        status = 409 if error.code in ("resolved", "acknowledged", "exists") else 422
         raise Problem(status, error.code, str(error)) from None
 
 
@@ -164,16 +165,19 @@ class AlertsView(ListView):
     @extend_schema(
         operation_id="alerts_list",
         parameters=[
-            OpenApiParameter(name, str, description="only these, comma-separated") for name in FILTERS
+            OpenApiParameter(
+                name,
+                str,
+                pattern=some_of(CHOICES[name]) if name in CHOICES else None,
+                description="only these, comma-separated",
+            )
+            for name in FILTERS
         ],
         responses=AlertRow(many=True),
     )
     def get(self, request: Request) -> Response:
         rows: QuerySet[Alert] = alerts_for(self.access)
         for name, values in filters_of(request, tuple(FILTERS)).items():
-            for value in values:
-                if name in CHOICES and value not in CHOICES[name]:
-                    raise Problem(400, "bad_filter", f"there is no {name} '{value}'.", parameter=name)
             rows = rows.filter(**{f"{FILTERS[name]}__in": values})
         field, descending = self.ordering()
         rows = rows.order_by(f"{'-' if descending else ''}{field}", "pk")
@@ -197,6 +201,8 @@ def _alert(access: Access, alert_id: UUID) -> Alert:
 
 class _ActView(LedgerView):
     """Somebody acts on an alert that it sees: platform and finance on any, a tenant's admin on its own."""
+
+    examples = {"post": {"reason": "node 7 is being replaced"}}
 
     def act(
         self, request: Request, alert_id: UUID, deed: Callable[[UUID, str, Actor, Any], Alert]
@@ -232,7 +238,7 @@ def _rule_values(body: dict[str, Any]) -> dict[str, Any]:
         try:
             values["threshold_micro"] = parse_micro(values.pop("threshold"))
         except ValueError as error:
-            raise Problem(400, "bad_threshold", str(error), parameter="threshold") from None
+            raise Problem(422, "bad_threshold", str(error), parameter="threshold") from None
     if "pool" in values:
         values["pool"] = _named(Pool.objects.filter(slug=values["pool"]), values["pool"], "pool")
     if "tenant" in values:
@@ -244,7 +250,7 @@ def _rule_values(body: dict[str, Any]) -> dict[str, Any]:
 def _named(rows: QuerySet[Any], slug: str | None, what: str) -> Any:
     found = rows.first() if slug is not None else None
     if slug is not None and found is None:
-        raise Problem(400, f"unknown_{what}", f"There is no such {what}.", parameter=what)
+        raise Problem(422, f"unknown_{what}", f"There is no such {what}.", parameter=what)
     return found
 
 
@@ -256,6 +262,17 @@ class _RulesView(ListView):
 
 class AlertRulesView(_RulesView):
     """What is looked for. Platform and finance may add rules."""
+
+    examples = {
+        "post": {
+            "name": "short of H100",
+            "kind": "shortage",
+            "pool": "bj-h100",
+            "threshold": "4",
+            "lasting_s": 300,
+            "severity": "critical",
+        }
+    }
 
     orderings: ClassVar[frozenset[str]] = frozenset({"name"})
     default_ordering = "name"
@@ -276,6 +293,8 @@ class AlertRulesView(_RulesView):
 class AlertRuleView(_RulesView):
     """Change a rule, or switch it off and on."""
 
+    examples = {"patch": {"threshold": "8", "enabled": True}}
+
     @extend_schema(operation_id="alert_rules_change", request=RuleChange, responses=RuleRow)
     def patch(self, request: Request, name: str) -> Response:
         self.need_rights()
@@ -288,6 +307,16 @@ class AlertRuleView(_RulesView):
 
 class AlertSubscriptionsView(ListView):
     """Who is told. The ledger's own by platform and finance, a tenant's by its admins; addresses are write-only."""
+
+    examples = {
+        "post": {
+            "name": "on call",
+            "channel": "webhook",
+            "url": "https://hooks.example.com/gpu",
+            "min_severity": "warning",
+            "tenant": "acme",
+        }
+    }
 
     orderings: ClassVar[frozenset[str]] = frozenset({"name"})
     default_ordering = "name"
@@ -309,7 +338,7 @@ class AlertSubscriptionsView(ListView):
         if not may_change_rules(self.access):
             rows = rows.filter(pk__in=self.access.admin_of)
             if values.get("tenant") is None:
-                raise Problem(400, "missing_tenant", "Name the tenant.", parameter="tenant")
+                raise Problem(422, "missing_tenant", "Name the tenant.", parameter="tenant")
         values["tenant"] = _named(rows, values.get("tenant"), "tenant")
         with _refusals():
             one = create_subscription(values, actor_of(request))
@@ -318,6 +347,8 @@ class AlertSubscriptionsView(ListView):
 
 class AlertSubscriptionView(LedgerView):
     """Change a subscription, or switch it off and on."""
+
+    examples = {"patch": {"min_severity": "critical", "enabled": False}}
 
     @extend_schema(
         operation_id="alert_subscriptions_change", request=SubscriptionChange, responses=SubscriptionRow

@@ -18,6 +18,8 @@ from billing.api.questions import (
     window_of,
 )
 from billing.selectors.allocations import (
+    DETAILS_OF,
+    DIMENSIONS,
     FILTERS,
     STEPS,
     AllocationQuestion,
@@ -30,12 +32,14 @@ from billing.selectors.allocations_minutes import allocations_by_minute
 from billing.selectors.periods import horizon_of, ledger_and_now
 from billing.selectors.prices import price_segments
 from billing.services.as_of import month_as_of
+from ledger.api import parameters as forms
 from ledger.api.views import ListView
 from ledger.core.units import fixed_decimal, gpu_hours_text, micro_text, round_half_even
 from ledger.models import Ledger, ServiceClass
 
 _CLASS_NAMES = {choice.value: str(choice.label) for choice in ServiceClass}
 _SHARE_PLACES = 6
+LABEL = r"label:[^,\u0000]+"
 
 
 class AllocationRowSerializer(serializers.Serializer[Any]):
@@ -77,13 +81,26 @@ class RequeuedRowSerializer(serializers.Serializer[Any]):
 
 
 WINDOW = OpenApiParameter(
-    "window", str, required=True, description="2026-10, today, yesterday, last7d, or start,end (RFC 3339)"
+    "window",
+    str,
+    required=True,
+    pattern=forms.WINDOW,
+    description="2026-10, today, yesterday, last7d, or start,end (RFC 3339)",
 )
 AS_OF = OpenApiParameter(
-    "as_of", str, description="what the ledger knew at this instant (RFC 3339); for a window within one month"
+    "as_of",
+    str,
+    pattern=forms.ASKED_INSTANT,
+    description="what the ledger knew at this instant (RFC 3339); for a window within one month",
 )
 FILTER_PARAMETERS = [
-    OpenApiParameter(name, str, description=f"only these {name}s, comma-separated") for name in FILTERS
+    OpenApiParameter(
+        name,
+        str,
+        pattern=forms.some_of(_CLASS_NAMES.values()) if name == "service_class" else None,
+        description=f"only these {name}s, comma-separated",
+    )
+    for name in FILTERS
 ]
 
 
@@ -92,6 +109,7 @@ class AllocationsView(ListView):
 
     parameters = frozenset({"window", "by", "step", "include", "as_of", *FILTERS})
     default_by = "tenant"
+    more_columns = LABEL
 
     def known_parameters(self) -> frozenset[str]:
         return super().known_parameters() | frozenset(label_parameters(self.request))
@@ -103,6 +121,9 @@ class AllocationsView(ListView):
             OpenApiParameter(
                 "by",
                 str,
+                pattern=forms.some_of(
+                    (name for name in (*DIMENSIONS, *DETAILS_OF) if name != "label"), LABEL, may_be_empty=True
+                ),
                 description="any of pool,cluster,gpu_model,tenant,service,category,service_class, and below the holder "
                 "model,api_key (requests of shared services) and workload,user,label:<name> (own workloads, by whole "
                 "UTC days)",

@@ -17,6 +17,7 @@ from billing.models import Statement
 from billing.selectors.periods import ledger_and_now
 from billing.selectors.statements import statements_for
 from billing.services.as_of import month_as_of
+from ledger.api.parameters import ASKED_INSTANT
 from ledger.api.problems import Problem
 from ledger.api.views import ListView
 from ledger.core.currency import minor_places
@@ -46,7 +47,15 @@ class PeriodAsOfView(ListView):
 
     @extend_schema(
         operation_id="periods_as_of",
-        parameters=[OpenApiParameter("as_of", str, required=True, description="RFC 3339")],
+        parameters=[
+            OpenApiParameter(
+                "as_of",
+                str,
+                required=True,
+                pattern=ASKED_INSTANT,
+                description="an instant, RFC 3339 with offset",
+            )
+        ],
         responses=StatementAsOfRow(many=True),
     )
     def get(self, request: Request, month: str) -> Response:

@@ -22,6 +22,7 @@ from billing.selectors.periods import ledger_and_now
 from billing.selectors.plan import PlannedMonth, plan
 from billing.services.budgets import BudgetError, remove_budget, set_budget
 from ledger.access import Access
+from ledger.api import parameters as forms
 from ledger.api.bodies import body_of
 from ledger.api.problems import Problem
 from ledger.api.views import LedgerView, ListView
@@ -38,7 +39,9 @@ from ledger.core.units import (
 from ledger.models import Ledger, Pool, Tenant
 from ledger.querysets import visible_to
 
-MONTH = OpenApiParameter("month", str, description="such as 2026-10; the running month by default")
+MONTH = OpenApiParameter(
+    "month", str, pattern=forms.MONTH, description="such as 2026-10; the running month by default"
+)
 
 
 class BudgetRow(serializers.Serializer[Any]):
@@ -61,9 +64,7 @@ class BudgetRow(serializers.Serializer[Any]):
 
 class BudgetBody(serializers.Serializer[Any]):
     tenant = serializers.CharField()
-    month = serializers.RegexField(
-        r"^[0-9]{4}-(0[1-9]|1[0-2])$", required=False, help_text="left out: every month"
-    )
+    month = serializers.RegexField(forms.MONTH, required=False, help_text="left out: every month")
     amount = serializers.DecimalField(max_digits=18, decimal_places=6, required=False, min_value=0)
     gpu_hours = serializers.DecimalField(max_digits=12, decimal_places=6, required=False, min_value=0)
     thresholds = serializers.ListField(child=serializers.IntegerField(), required=False)
@@ -160,7 +161,7 @@ class BudgetsView(ListView):
                 thresholds=body.get("thresholds"),
             )
         except BudgetError as error:
-            raise Problem(400, "bad_budget", str(error)) from None
+            raise Problem(422, "bad_budget", str(error)) from None
         return Response({"id": str(budget.pk), "changed": changed})
 
 
@@ -193,7 +194,7 @@ def _month_of(request: Request, ledger: Ledger, now_ms: int) -> Month:
         month.span(ledger.billing_time_zone)
     except (ValueError, OverflowError):
         raise Problem(
-            400, "bad_month", f"{text!r} is not a month such as 2026-10.", parameter="month"
+            422, "bad_month", f"{text!r} is not a month such as 2026-10.", parameter="month"
         ) from None
     return month
 
@@ -276,10 +277,14 @@ class PlanView(ListView):
     @extend_schema(
         operation_id="plan_list",
         parameters=[
-            OpenApiParameter("tenant", str, required=True),
-            OpenApiParameter("pool", str, required=True),
+            OpenApiParameter("tenant", str, required=True, pattern=forms.SOME_TEXT),
+            OpenApiParameter("pool", str, required=True, pattern=forms.SOME_TEXT),
             OpenApiParameter(
-                "reservation", str, required=True, description="GPUs, a decimal of at most 3 places"
+                "reservation",
+                str,
+                required=True,
+                pattern=forms.GPUS,
+                description="GPUs, a decimal of at most 3 places",
             ),
         ],
         responses=PlanRow(many=True),
@@ -290,9 +295,9 @@ class PlanView(ListView):
         try:
             milli = parse_milli_gpus(asked["reservation"])
         except ValueError as error:
-            raise Problem(400, "bad_reservation", str(error), parameter="reservation") from None
+            raise Problem(422, "bad_reservation", str(error), parameter="reservation") from None
         if milli > MOST_MILLI_GPUS:
-            raise Problem(400, "bad_reservation", "more than a million GPUs", parameter="reservation")
+            raise Problem(422, "bad_reservation", "more than a million GPUs", parameter="reservation")
         tenant = (
             visible_to(Tenant.objects.select_related("holder"), self.access)
             .filter(holder__slug=asked["tenant"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -68,7 +68,9 @@ class DeviationsView(ListView):
     parameters = frozenset({"window", "model", "gpu_model"})
 
     @extend_schema(
-        operation_id="calibrations_deviation", parameters=[WINDOW], responses=DeviationRow(many=True)
+        operation_id="calibrations_deviation",
+        parameters=[WINDOW, OpenApiParameter("model", str), OpenApiParameter("gpu_model", str)],
+        responses=DeviationRow(many=True),
     )
     def get(self, request: Request) -> Response:
         rows = deviations(window_of(request, *ledger_and_now()))
@@ -126,6 +128,16 @@ def _refit_row(proposal: Proposal) -> dict[str, Any]:
 class AcceptRefitView(LedgerView):
     """Accept a re-fit as a new dated calibration: another person in finance approves it."""
 
+    examples = {
+        "post": {
+            "model": "qwen3-32b",
+            "gpu_model": "H100",
+            "window": "2026-10",
+            "valid_from": "2026-12-01T00:00:00+08:00",
+            "reason": "drift since the new engine",
+        }
+    }
+
     allows = staticmethod(is_finance)
 
     @extend_schema(operation_id="calibrations_accept", request=AcceptBody, responses={202: ProposalRow})
@@ -135,7 +147,7 @@ class AcceptRefitView(LedgerView):
         try:
             window = parse_window(body["window"], ledger.billing_time_zone, now_ms)
         except BadWindow as error:
-            raise Problem(400, "bad_window", str(error), field="window") from None
+            raise Problem(422, "bad_window", str(error), field="window") from None
         wanted = (body["model"], body["gpu_model"])
         proposals = [
             one for one in refit_proposals(deviations(window)) if (one.model, one.gpu_model) == wanted

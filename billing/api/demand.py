@@ -21,6 +21,7 @@ from billing.selectors.demand import (
     retries_known,
 )
 from billing.selectors.periods import ledger_and_now
+from ledger.api.parameters import some_of
 from ledger.api.views import ListView
 from ledger.core.units import fixed_decimal, gpu_hours_text, micro_text, milli_gpus_text, seconds_text
 from ledger.models import ServiceClass
@@ -133,9 +134,19 @@ class RejectionsView(ListView):
         operation_id="rejections_list",
         parameters=[
             WINDOW,
-            OpenApiParameter("by", str, description=f"any of {','.join(REJECTION_DIMENSIONS)}"),
+            OpenApiParameter(
+                "by",
+                str,
+                pattern=some_of(REJECTION_DIMENSIONS, may_be_empty=True),
+                description=f"any of {','.join(REJECTION_DIMENSIONS)}",
+            ),
             OpenApiParameter("step", str, enum=["hour", "day", "month", "all"]),
-            *[OpenApiParameter(name, str) for name in REJECTION_DIMENSIONS],
+            *[
+                OpenApiParameter(
+                    name, str, pattern=some_of(_CLASSES.values()) if name == "service_class" else None
+                )
+                for name in REJECTION_DIMENSIONS
+            ],
         ],
         responses=RejectionRowSerializer(many=True),
     )

@@ -88,7 +88,7 @@ def _refusals() -> Iterator[None]:
         with refusals():
             yield
     except DisputeError as error:
-        raise Problem(400 if error.code == "no_reason" else 409, error.code, str(error)) from None
+        raise Problem(422 if error.code == "no_reason" else 409, error.code, str(error)) from None
 
 
 def _micro(amount: Decimal) -> int:
@@ -139,6 +139,8 @@ class DisputesView(ListView):
 class StatementDisputesView(ListView):
     """Disputes of a statement; a tenant opens one on a line of its own statement."""
 
+    examples = {"post": {"line": 3, "reason": "We held 4 GPUs, not 8, on 12 October."}}
+
     @extend_schema(operation_id="statements_disputes_list", responses=DisputeRow(many=True))
     def get(self, request: Request, statement_id: UUID) -> Response:
         rows = disputes_for(self.access).filter(statement=_statement(self.access, statement_id))
@@ -152,7 +154,7 @@ class StatementDisputesView(ListView):
         body = body_of(request, DisputeBody)
         line = statement.lines.filter(position=body["line"]).first()
         if line is None:
-            raise Problem(400, "unknown_line", f"{statement.number} has no line {body['line']}.")
+            raise Problem(422, "unknown_line", f"{statement.number} has no line {body['line']}.")
         with _refusals():
             dispute = open_dispute(line, body["reason"], actor_of(request))
         return Response(_row(disputes_for(self.access).get(pk=dispute.pk)), status=201)
@@ -160,6 +162,8 @@ class StatementDisputesView(ListView):
 
 class DisputeResolveView(LedgerView):
     """Finance answers, rejects, or adjusts; an adjustment is a credit that a second person approves."""
+
+    examples = {"post": {"decision": "adjust", "text": "The source confirms it.", "amount": "12.50"}}
 
     allows = staticmethod(is_finance)
 
@@ -177,13 +181,17 @@ class DisputeResolveView(LedgerView):
             elif "amount" in body:
                 adjust_dispute(dispute, _micro(body["amount"]), body["text"], by)
             else:
-                raise Problem(400, "bad_amount", "An adjustment needs an amount.", parameter="amount")
+                raise Problem(422, "bad_amount", "An adjustment needs an amount.", parameter="amount")
         soon(recompute_open_months.delay)
         return Response(_row(disputes_for(self.access).get(pk=dispute_id)))
 
 
 class AdjustmentsView(LedgerView):
     """Give a tenant money back with a reason; a second person approves."""
+
+    examples = {
+        "post": {"tenant": "acme", "month": "2026-10", "amount": "100", "reason": "goodwill, ticket 4711"}
+    }
 
     allows = staticmethod(is_finance)
 
@@ -193,7 +201,7 @@ class AdjustmentsView(LedgerView):
         tenant = Tenant.objects.select_related("holder").filter(holder__slug=body["tenant"]).first()
         period = Period.objects.filter(month=body["month"]).first()
         if tenant is None or period is None:
-            raise Problem(400, "unknown_statement", "There is no such tenant or month.")
+            raise Problem(422, "unknown_statement", "There is no such tenant or month.")
         with _refusals():
             approval = request_credit(
                 tenant, period, _micro(body["amount"]), body["reason"], actor_of(request)

@@ -12,7 +12,6 @@ from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.request import Request
 
 from billing.exports.files import checksum
-from ledger.api.problems import Problem
 from ledger.api.views import LedgerView
 
 V = TypeVar("V", bound=type[LedgerView])
@@ -26,11 +25,8 @@ class AnyAccept(DefaultContentNegotiation):
 
 
 def is_for_spreadsheets(request: Request) -> bool:
-    """`?excel=1`. Raises Problem for any other value than 0 and 1."""
-    asked = request.query_params.get("excel", "0")
-    if asked not in ("0", "1"):
-        raise Problem(400, "bad_excel", "excel must be 0 or 1.", parameter="excel")
-    return asked == "1"
+    """`?excel=1`."""
+    return request.query_params.get("excel") == "1"
 
 
 def csv_download(pieces: Iterator[bytes], name: str) -> StreamingHttpResponse:

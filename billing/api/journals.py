@@ -19,6 +19,7 @@ class _JournalView(LedgerView):
     """Every transfer posted in the month, whatever month it concerns."""
 
     content_negotiation_class = AnyAccept
+    takes_format = False
     allows = staticmethod(lambda access: access.sees_all_tenants)
     form: ClassVar[str]
     content_type: ClassVar[str]

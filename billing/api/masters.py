@@ -127,6 +127,16 @@ class RowsView(ListView, ABC):
 class TenantsView(RowsView):
     """Tenants, those you may see."""
 
+    examples = {
+        "post": {
+            "slug": "acme",
+            "name": "ACME",
+            "cost_center": "4711",
+            "contacts": ["billing@acme.example"],
+            "reason": "new customer",
+        }
+    }
+
     orderings = frozenset({"slug", "name"})
     default_ordering = "slug"
     columns: ClassVar[dict[str, str]] = {"slug": "holder__slug"}
@@ -164,6 +174,8 @@ class TenantsView(RowsView):
 class PoolsView(RowsView):
     """Pools of GPUs."""
 
+    examples = {"post": {"slug": "bj-h100", "cluster": "bj-1", "gpu_model": "H100", "reason": "new racks"}}
+
     orderings = frozenset({"slug", "cluster", "gpu_model"})
     default_ordering = "slug"
 
@@ -190,6 +202,17 @@ class PoolsView(RowsView):
 
 class ServicesView(RowsView):
     """Shared services. A tenant sees an owner only where it is itself or the platform."""
+
+    examples = {
+        "post": {
+            "slug": "chat",
+            "pool": "bj-h100",
+            "owner": "platform",
+            "key": "gpu_seconds",
+            "valid_from": "2026-12-01T00:00:00+08:00",
+            "reason": "shared from December",
+        }
+    }
 
     orderings = frozenset({"slug", "name"})
     default_ordering = "slug"

@@ -37,6 +37,7 @@ class _MonthFileView(LedgerView):
 
     parameters = frozenset({"excel"})
     content_negotiation_class = AnyAccept
+    takes_format = False
     file: ClassVar[str]
 
     def get(self, request: Request, month: str) -> StreamingHttpResponse:
@@ -78,6 +79,7 @@ class MonthChecksumView(LedgerView):
     """SHA-256 of a file of a month, as `sha256sum -c` reads it; for a closed month it is always the same."""
 
     content_negotiation_class = AnyAccept
+    takes_format = False
 
     @extend_schema(operation_id="periods_file_sha256", responses={(200, "text/plain"): OpenApiTypes.BINARY})
     def get(self, request: Request, month: str, name: str) -> HttpResponse:
@@ -92,6 +94,7 @@ class BillsZipView(LedgerView):
     auditors. A closed month's archive is the same bytes each time."""
 
     content_negotiation_class = AnyAccept
+    takes_format = False
     allows = staticmethod(lambda access: access.is_finance or "auditor" in access.roles)
 
     @extend_schema(

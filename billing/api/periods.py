@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from django.http import Http404
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from kombu.exceptions import OperationalError
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -90,12 +90,12 @@ class DecisionBody(serializers.Serializer[Any]):
     note = serializers.CharField(required=False, default="", allow_blank=True)
 
 
-_STATUS = {"no_reason": 400, "bad_amount": 400, "unknown_difference": 404}
+_STATUS = {"no_reason": 422, "bad_amount": 422, "unknown_difference": 404}
 
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """What a service refuses is a 409 with its code; a body that lacks something, a 400."""
+    """What a service refuses is a 409 with its code; a body that lacks something, a 422."""
     try:
         yield
     except (PeriodError, ApprovalError) as error:
@@ -168,6 +168,8 @@ def _item_row(item: Item) -> dict[str, Any]:
 class CloseView(LedgerView):
     """Closing a month: `POST` starts it (or joins the one under way), `GET` shows the progress of the latest."""
 
+    examples = {"post": {"override": "the quota of beta is settled by hand"}}
+
     allows = staticmethod(_sees_books)
 
     @extend_schema(operation_id="periods_close_progress", responses=CloseRow)
@@ -217,6 +219,8 @@ def _waiting_row(period: Period, approval: Approval) -> dict[str, Any]:
 class StatementApproveView(LedgerView):
     """Agree to a draft, named by its hash."""
 
+    examples = {"post": {"sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}}
+
     allows = staticmethod(is_finance)
 
     @extend_schema(
@@ -245,16 +249,22 @@ class ApprovalsView(ListView):
     allows = staticmethod(lambda access: access.is_finance or "auditor" in access.roles)
     parameters = frozenset({"decision"})
 
-    @extend_schema(operation_id="approvals_list", responses=ApprovalRow(many=True))
+    @extend_schema(
+        operation_id="approvals_list",
+        parameters=[OpenApiParameter("decision", str, enum=Decision.values)],
+        responses=ApprovalRow(many=True),
+    )
     def get(self, request: Request) -> Response:
         rows = Approval.objects.order_by("-requested_at", "pk")
         if "decision" in request.query_params:
-            rows = rows.filter(decision=request.query_params["decision"].replace("\x00", ""))
+            rows = rows.filter(decision=request.query_params["decision"])
         return self.page(lambda offset, limit: list(rows[offset : offset + limit]), approval_row)
 
 
 class ApprovalDecideView(LedgerView):
     """Approve or reject; whoever asked can only reject, which withdraws it."""
+
+    examples = {"post": {"decision": "approved", "note": "checked against the contract"}}
 
     allows = staticmethod(is_finance)
 

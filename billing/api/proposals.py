@@ -40,12 +40,12 @@ class ProposalRow(serializers.Serializer[Any]):
 
 @contextmanager
 def usable() -> Iterator[None]:
-    """What cannot be applied is a 400 that says where and why."""
+    """What cannot be applied is a 422 that says where and why."""
     try:
         with refusals():
             yield
     except ConfigurationError as error:
-        raise Problem(400, "bad_terms", str(error)) from None
+        raise Problem(422, "bad_terms", str(error)) from None
 
 
 def table_body(request: Request, kind: type[serializers.Serializer[Any]]) -> tuple[dict[str, Any], str]:

@@ -31,7 +31,7 @@ def window_of(request: Request, ledger: Ledger, now_ms: int, default: str | None
     try:
         return parse_window(text, ledger.billing_time_zone, now_ms)
     except BadWindow as error:
-        raise Problem(400, "bad_window", str(error), parameter="window") from None
+        raise Problem(422, "bad_window", str(error), parameter="window") from None
 
 
 def allocation_question(request: Request, access: Access, ledger: Ledger, now_ms: int) -> AllocationQuestion:
@@ -73,29 +73,29 @@ def _labelled(names: Sequence[str], known: str = "") -> tuple[list[str], str]:
     """(names with `label` for `label:<name>`, the one label's name)"""
     labels = {name.removeprefix(LABEL) for name in names if name.startswith(LABEL)} | ({known} - {""})
     if len(labels) > 1 or "" in labels or "label" in names or any("\x00" in label for label in labels):
-        raise Problem(400, "bad_by", "one label at a time, as label:<name>.", parameter="by")
+        raise Problem(422, "bad_by", "one label at a time, as label:<name>.", parameter="by")
     return ["label" if name.startswith(LABEL) else name for name in names if name], next(iter(labels), "")
 
 
 def _needs_a_day(question: AllocationQuestion) -> None:
     """Minutes are split when they are asked for, from levels alone."""
     if question.window.length_ms > LONGEST_BY_MINUTE_MS:
-        raise Problem(400, "bad_window", "by the minute a window is a day at most.", parameter="window")
+        raise Problem(422, "bad_window", "by the minute a window is a day at most.", parameter="window")
     if question.is_by_workload or question.is_by_request:
         detail = "by the minute, by can be " + ", ".join(DIMENSIONS) + "."
-        raise Problem(400, "bad_by", detail, parameter="by")
+        raise Problem(422, "bad_by", detail, parameter="by")
 
 
 def _needs_whole_days(question: AllocationQuestion) -> None:
     """By workload the books keep UTC days, cut at the ends of a month."""
     if question.step in ("minute", "hour"):
         detail = "by workload, user or label the step is day, month or all."
-        raise Problem(400, "bad_step", detail, parameter="step")
+        raise Problem(422, "bad_step", detail, parameter="step")
     for edge_ms in (question.window.start_ms, question.window.end_ms):
         is_month = edge_ms == Month.containing(edge_ms, question.zone).starts_ms(question.zone)
         if edge_ms % MS_PER_DAY and not is_month:
             detail = "by workload, user or label a window begins and ends at 00:00 UTC, or with a month."
-            raise Problem(400, "bad_window", detail, parameter="window")
+            raise Problem(422, "bad_window", detail, parameter="window")
 
 
 def as_of(request: Request, now_ms: int) -> datetime | None:
@@ -106,9 +106,9 @@ def as_of(request: Request, now_ms: int) -> datetime | None:
     try:
         instant = to_datetime(parse_instant(text))
     except BadWindow as error:
-        raise Problem(400, "bad_as_of", str(error), parameter="as_of") from None
+        raise Problem(422, "bad_as_of", str(error), parameter="as_of") from None
     if to_ms(instant) > now_ms:
-        raise Problem(400, "bad_as_of", "as_of must not lie in the future.", parameter="as_of")
+        raise Problem(422, "bad_as_of", "as_of must not lie in the future.", parameter="as_of")
     return instant
 
 
@@ -125,7 +125,7 @@ def month_of(window: Span, zone: str) -> Month:
     """The billing month that a window lies in. Raises Problem where it touches several."""
     month = Month.containing(window.start_ms, zone)
     if window.end_ms > month.span(zone).end_ms:
-        raise Problem(400, "bad_as_of", "as_of needs a window within one month.", parameter="as_of")
+        raise Problem(422, "bad_as_of", "as_of needs a window within one month.", parameter="as_of")
     return month
 
 
@@ -181,6 +181,6 @@ def instant_of(request: Request, default: datetime) -> datetime:
     try:
         return to_datetime(parse_instant(text))
     except BadWindow as error:
-        raise Problem(400, "bad_instant", str(error), parameter="at") from None
+        raise Problem(422, "bad_instant", str(error), parameter="at") from None
     except OverflowError:
-        raise Problem(400, "bad_instant", f"{text!r} is out of range", parameter="at") from None
+        raise Problem(422, "bad_instant", f"{text!r} is out of range", parameter="at") from None

@@ -179,7 +179,7 @@ class QuotaRemainingView(LedgerView):
                 raise Problem(400, "bad_filter", "a filter cannot contain NUL.", parameter=name)
         tenant_ids = None if self.access.sees_all_tenants else self.access.tenant_ids
         if asked["tenant"] is None and (tenant_ids is None or len(tenant_ids) != 1):
-            raise Problem(400, "missing_parameter", "tenant is required.", parameter="tenant")
+            raise Problem(422, "missing_parameter", "tenant is required.", parameter="tenant")
         found = quota_remaining(
             asked["tenant"],
             timezone.now(),

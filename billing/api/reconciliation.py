@@ -25,6 +25,8 @@ from ledger.api.views import LedgerView, ListView
 from ledger.core.units import gpu_hours_text
 from ledger.models import Period
 
+KINDS = ["source_total", "engine", "tokens", "quota"]
+
 
 def _sees_books(access: Access) -> bool:
     return access.sees_all_tenants
@@ -43,7 +45,7 @@ def _period(month: str) -> Period:
 
 class ReconciliationRow(serializers.Serializer[Any]):
     key = serializers.CharField(help_text="names the comparison within its month")
-    kind = serializers.ChoiceField(choices=["source_total", "engine", "tokens", "quota"])
+    kind = serializers.ChoiceField(choices=KINDS)
     measure = serializers.CharField()
     source = serializers.CharField(allow_blank=True)  # type: ignore[assignment]
     pool = serializers.CharField(allow_blank=True)
@@ -122,7 +124,10 @@ class ReconciliationView(ListView):
 
     @extend_schema(
         operation_id="periods_reconciliation",
-        parameters=[OpenApiParameter("kind", str), OpenApiParameter("cause", str)],
+        parameters=[
+            OpenApiParameter("kind", str, enum=KINDS, description="only of this kind"),
+            OpenApiParameter("cause", str, description="only with this cause"),
+        ],
         responses=ReconciliationRow(many=True),
         examples=[OpenApiExample("a preemption that was never booked", _EXAMPLE, response_only=True)],
     )
@@ -154,6 +159,10 @@ def _line_row(line: Line) -> dict[str, Any]:
 
 class ExplainView(LedgerView):
     """Say why a difference is as it is; it holds for exactly that amount and is on the audit trail."""
+
+    examples = {
+        "post": {"key": "source_total|preemptions|kueue-bj|||b7c1", "reason": "the drill of 3 October"}
+    }
 
     allows = staticmethod(_may_explain)
 

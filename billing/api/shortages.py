@@ -24,13 +24,16 @@ from billing.selectors.shortages import (
     shortages_of,
 )
 from ledger.access import Access
+from ledger.api.parameters import ASKED_INSTANT
 from ledger.api.views import ListView
 from ledger.core.periods import to_datetime
 from ledger.core.units import gpu_hours_text, micro_text, milli_gpus_text, seconds_text
 from ledger.models import Holder
 
 POOL = OpenApiParameter("pool", str, description="only these pools, comma-separated")
-AT = OpenApiParameter("at", str, description="an instant, RFC 3339 with offset; now by default")
+AT = OpenApiParameter(
+    "at", str, pattern=ASKED_INSTANT, description="an instant, RFC 3339 with offset; now by default"
+)
 
 
 class GivesWayRow(serializers.Serializer[Any]):

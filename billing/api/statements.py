@@ -7,6 +7,8 @@ from uuid import UUID
 
 from django.conf import settings
 from django.http import Http404, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.http import http_date
 from django.utils.translation import get_language, override
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -32,7 +34,7 @@ from billing.selectors.borne import Borne, borne_for_others
 from billing.selectors.names import Names
 from billing.selectors.statements import statements_for
 from ledger.access import Access
-from ledger.api.problems import Problem
+from ledger.api.parameters import MONTH
 from ledger.api.views import LedgerView, ListView
 from ledger.core.currency import minor_places
 from ledger.core.units import fixed_decimal, gpu_hours_text, micro_text
@@ -97,6 +99,16 @@ def _one(access: Access, statement_id: UUID, *, with_content: bool = False) -> S
     return statement
 
 
+def _cacheable_for_ever(response: HttpResponseBase, statement: Statement, form: str) -> bool:
+    """An issued statement never changes again; False where it is not issued, and nothing is promised."""
+    if statement.state != StatementState.ISSUED or statement.issued_at is None:
+        return False
+    response["ETag"] = f'"{statement.sha256}-{form}"'
+    response["Last-Modified"] = http_date(statement.issued_at.timestamp())
+    response["Cache-Control"] = "private, max-age=31536000, immutable"
+    return True
+
+
 class StatementsView(ListView):
     """Statements, newest month first."""
 
@@ -105,7 +117,7 @@ class StatementsView(ListView):
     @extend_schema(
         operation_id="statements_list",
         parameters=[
-            OpenApiParameter("month", str),
+            OpenApiParameter("month", str, pattern=MONTH, description="such as 2026-10"),
             OpenApiParameter("tenant", str),
             OpenApiParameter("state", str, enum=StatementState.values),
         ],
@@ -125,7 +137,11 @@ class StatementView(LedgerView):
 
     @extend_schema(operation_id="statements_retrieve", responses=StatementRow)
     def get(self, request: Request, statement_id: UUID) -> Response:
-        return Response(statement_row(_one(self.access, statement_id)))
+        statement = _one(self.access, statement_id)
+        response = Response(statement_row(statement))
+        if statement.issued_at is not None:
+            response["Last-Modified"] = http_date(statement.issued_at.timestamp())
+        return response
 
 
 class BorneRow(serializers.Serializer[Any]):
@@ -201,6 +217,7 @@ class _StatementFileView(LedgerView):
 
     parameters = frozenset({"excel"})
     content_negotiation_class = AnyAccept
+    takes_format = False
     file: ClassVar[str]
 
     def get(self, request: Request, statement_id: UUID) -> StreamingHttpResponse:
@@ -209,10 +226,7 @@ class _StatementFileView(LedgerView):
         response = csv_download(
             statement_file(statement, self.file, self.access, excel=excel), file_name(statement, self.file)
         )
-        if statement.state == StatementState.ISSUED:
-            # An issued statement never changes again.
-            response["ETag"] = f'"{statement.sha256}-{self.file}-{int(excel)}"'
-            response["Cache-Control"] = "private, max-age=31536000, immutable"
+        _cacheable_for_ever(response, statement, f"{self.file}-{int(excel)}")
         return response
 
 
@@ -270,6 +284,7 @@ class StatementPdfView(LedgerView):
 
     parameters = frozenset({"language"})
     content_negotiation_class = AnyAccept
+    takes_format = False
 
     @extend_schema(
         operation_id="statements_pdf",
@@ -281,16 +296,12 @@ class StatementPdfView(LedgerView):
         if statement is None:
             raise Http404
         language = request.query_params.get("language", get_language() or settings.LANGUAGE_CODE)
-        if language not in dict(settings.LANGUAGES):
-            raise Problem(400, "bad_language", "There is no such language.", parameter="language")
         with override(language):
             content = statement_pdf(statement, self.access)
         response = HttpResponse(content, content_type="application/pdf")
         response["Content-Disposition"] = f'attachment; filename="{pdf_name(statement)}"'
         response["Content-Language"] = language
-        if statement.state == StatementState.ISSUED:
-            response["ETag"] = f'"{statement.sha256}-pdf-{language}"'
-            response["Cache-Control"] = "private, max-age=31536000, immutable"
+        if _cacheable_for_ever(response, statement, f"pdf-{language}"):
             response["Vary"] = "Accept-Language, Cookie"
         return response
 
@@ -299,6 +310,7 @@ class StatementChecksumView(LedgerView):
     """SHA-256 of a file of a statement, as `sha256sum -c` reads it; for a closed month it is always the same."""
 
     content_negotiation_class = AnyAccept
+    takes_format = False
 
     @extend_schema(
         operation_id="statements_file_sha256", responses={(200, "text/plain"): OpenApiTypes.BINARY}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import Prefetch, QuerySet
-from drf_spectacular.utils import OpenApiExample, extend_schema
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -131,6 +131,15 @@ _WAITING = OpenApiExample(
 class RateCardsView(RowsView):
     """Dated price lists."""
 
+    examples = {
+        "post": {
+            "name": "2027",
+            "valid_from": "2026-12-01T00:00:00+08:00",
+            "gpu_hour": [{"gpu_model": "H100", "reserved_used": "2", "on_demand": "3.5"}],
+            "reason": "new prices",
+        }
+    }
+
     orderings = frozenset({"valid_from"})
     default_ordering = "-valid_from"
 
@@ -183,6 +192,14 @@ def _rate_card_row(card: RateCard) -> dict[str, Any]:
 
 class PoliciesView(RowsView):
     """Dated policies: who bears what."""
+
+    examples = {
+        "post": {
+            "valid_from": "2026-12-01T00:00:00+08:00",
+            "preemption_charged_to": "entitlement",
+            "reason": "agreed in November",
+        }
+    }
 
     orderings = frozenset({"valid_from"})
     default_ordering = "-valid_from"
@@ -249,6 +266,8 @@ class ComparisonRow(serializers.Serializer[Any]):
 class PoliciesCompareView(LedgerView):
     """A month under two policies side by side. Nothing is posted, nothing is kept."""
 
+    examples = {"post": {"month": "2026-10", "change": {"preemption_charged_to": "platform"}}}
+
     allows = staticmethod(lambda access: access.sees_all_tenants)
 
     @extend_schema(operation_id="policies_compare", request=CompareBody, responses=ComparisonRow)
@@ -258,7 +277,7 @@ class PoliciesCompareView(LedgerView):
         if period is None:
             raise Problem(404, "not_found", "There is no such month.")
         if ("other" in body) == ("change" in body):
-            raise Problem(400, "bad_comparison", "Name either 'other' or 'change'.", field="other")
+            raise Problem(422, "bad_comparison", "Name either 'other' or 'change'.", field="other")
         base = _policy(body["base"]) if "base" in body else None
         other = _policy(body["other"]) if "other" in body else _changed_policy(period, dict(body["change"]))
         try:
@@ -309,6 +328,16 @@ def _compared_row(row: Compared) -> dict[str, str]:
 class ContractsView(RowsView):
     """Dated contracts; a tenant sees its own."""
 
+    examples = {
+        "post": {
+            "tenant": "acme",
+            "kind": "tokens",
+            "token_quota": 1000000000,
+            "valid_from": "2026-12-01T00:00:00+08:00",
+            "reason": "renewal",
+        }
+    }
+
     parameters = frozenset({"tenant"})
     orderings = frozenset({"valid_from"})
     default_ordering = "-valid_from"
@@ -318,7 +347,11 @@ class ContractsView(RowsView):
         tenant = self.request.query_params.get("tenant")
         return rows if tenant is None else rows.filter(tenant__holder__slug=tenant.replace("\x00", ""))
 
-    @extend_schema(operation_id="contracts_list", responses=ContractRow(many=True))
+    @extend_schema(
+        operation_id="contracts_list",
+        parameters=[OpenApiParameter("tenant", str)],
+        responses=ContractRow(many=True),
+    )
     def get(self, request: Request) -> Response:
         return self.respond(_contract_row)
 
@@ -352,6 +385,18 @@ def _contract_row(contract: Contract) -> dict[str, Any]:
 
 class CalibrationsView(RowsView):
     """Dated calibrations: GPU time per 1000 tokens."""
+
+    examples = {
+        "post": {
+            "model": "qwen3-32b",
+            "gpu_model": "H100",
+            "input_gpu_us_per_1k": 1800,
+            "cached_input_gpu_us_per_1k": 90,
+            "output_gpu_us_per_1k": 14000,
+            "valid_from": "2026-12-01T00:00:00+08:00",
+            "reason": "load test of 20 November",
+        }
+    }
 
     orderings = frozenset({"valid_from"})
     default_ordering = "-valid_from"

@@ -13,6 +13,7 @@ from billing.api.allocations import WINDOW
 from billing.api.questions import dimensions_of, filters_of, step_of, window_of
 from billing.selectors.periods import ledger_and_now
 from billing.selectors.tokens import TOKEN_DIMENSIONS, TokenRow, tokens
+from ledger.api.parameters import some_of
 from ledger.api.views import ListView
 from ledger.core.units import gpu_hours_text
 
@@ -43,7 +44,12 @@ class TokensView(ListView):
         operation_id="usage_tokens_list",
         parameters=[
             WINDOW,
-            OpenApiParameter("by", str, description=f"any of {','.join(TOKEN_DIMENSIONS)}"),
+            OpenApiParameter(
+                "by",
+                str,
+                pattern=some_of(TOKEN_DIMENSIONS, may_be_empty=True),
+                description=f"any of {','.join(TOKEN_DIMENSIONS)}",
+            ),
             OpenApiParameter("step", str, enum=["hour", "day", "month", "all"]),
             *[OpenApiParameter(name, str) for name in TOKEN_DIMENSIONS],
         ],

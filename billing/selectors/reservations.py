@@ -111,6 +111,8 @@ def _by_reservation(
     pools: Collection[str] | None,
     tenant_ids: frozenset[int] | None,
 ) -> list[Utilization]:
+    if not rows:
+        return []
     starts = sorted({to_ms(row.starts_at) for row in rows})
     ends = dict(zip(starts, [*starts[1:], window.end_ms], strict=True))
     slugs = dict(Holder.objects.values_list("pk", "slug"))

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from ingest.api.questions import fact_question
 from ingest.selectors.facts import KINDS, facts
+from ledger.api.parameters import WINDOW
 from ledger.api.views import ListView
 
 
@@ -52,6 +53,7 @@ class FactsView(ListView):
             OpenApiParameter(
                 "window",
                 str,
+                pattern=WINDOW,
                 description="facts that begin in it; `2026-10`, `today`, `last7d`, or `start,end`. "
                 "Required for `request` and `usage`",
             ),

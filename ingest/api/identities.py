@@ -116,7 +116,7 @@ class IdentitiesView(ListView):
                 by=actor_of(request),
             )
         except IdentityProblem as error:
-            raise Problem(409 if error.code == "mapped_otherwise" else 400, error.code, str(error)) from None
+            raise Problem(409 if error.code == "mapped_otherwise" else 422, error.code, str(error)) from None
         names = ("kind", "value", "tenant", "valid_from", "valid_to")
         row = {name: getattr(mapped, name) for name in names}
         row |= {"changed": mapped.is_new, "attributed": [_attributed(one) for one in mapped.facts]}

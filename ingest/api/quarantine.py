@@ -83,15 +83,13 @@ class QuarantineView(ListView):
         parameters=[
             OpenApiParameter("reason", str),
             OpenApiParameter("source", str, description="address of the source"),
-            OpenApiParameter("batch", int),
+            OpenApiParameter("batch", {"type": "integer", "minimum": 0, "maximum": MAX_ID}),
             OpenApiParameter("state", str, enum=STATES, description="`open` is the default"),
         ],
         responses=QuarantineRow(many=True),
     )
     def get(self, request: Request) -> Response:
         state = text_parameter(request, "state") or "open"
-        if state not in STATES:
-            raise Problem(400, "bad_state", f"state must be one of {', '.join(STATES)}.", parameter="state")
         found = quarantine(
             reason=text_parameter(request, "reason") or "",
             source_uri=text_parameter(request, "source"),
@@ -142,6 +140,8 @@ class RetryView(LedgerView):
 class DismissView(LedgerView):
     """Settle lines that shall never be booked, such as conflicts, with a reason. Their bytes stay."""
 
+    examples = {"post": {"ids": [17, 18], "reason": "test events of the vendor"}}
+
     allows = staticmethod(reads_ingest)
 
     @extend_schema(operation_id="quarantine_dismiss", request=DismissBody, responses=DismissedRow)
@@ -151,7 +151,7 @@ class DismissView(LedgerView):
         try:
             lines = dismiss_quarantine(actor_of(request), body["reason"], body["ids"])
         except QuarantineProblem as error:
-            raise Problem(400 if error.code == "no_reason" else 409, error.code, str(error)) from None
+            raise Problem(422 if error.code == "no_reason" else 409, error.code, str(error)) from None
         return Response({"lines": lines})
 
 

@@ -29,6 +29,8 @@ MAX_ID = 2**63 - 1
 class InstantField(serializers.Field[Any, Any, Any, Any]):
     """RFC 3339 with an offset; the ledger guesses no zone."""
 
+    is_instant = True
+
     def to_internal_value(self, data: Any) -> datetime:
         try:
             return to_datetime(instant_ms(data))
@@ -71,7 +73,7 @@ def fact_question(request: Request, access: Access) -> FactQuestion:
     span = _span(request)
     if kind in ("request", "usage") and span is None:
         raise Problem(
-            400,
+            422,
             "missing_parameter",
             f"window is required for kind={kind}, such as today.",
             parameter="window",
@@ -87,13 +89,13 @@ def _span(request: Request) -> Span | None:
     try:
         return parse_window(text, ledger.billing_time_zone, to_ms(timezone.now()))
     except (BadWindow, OverflowError) as error:
-        raise Problem(400, "bad_window", str(error), parameter="window") from None
+        raise Problem(422, "bad_window", str(error), parameter="window") from None
 
 
 def _pool(request: Request) -> str | None:
     slug = text_parameter(request, "pool")
     if slug is not None and not Pool.objects.filter(slug=slug).exists():
-        raise Problem(400, "unknown_pool", f"No pool is called '{slug}'.", parameter="pool")
+        raise Problem(422, "unknown_pool", f"No pool is called '{slug}'.", parameter="pool")
     return slug
 
 

@@ -57,7 +57,7 @@ def count_events(body: Body, limits: Limits) -> int:
             events += len(group.raw) - group.raw.count(b"")
             if is_single:
                 for verdict in parse_lines(group, 2**62, limits):
-                    _refuse_oversized_event(verdict)
+                    _refuse_what_is_no_event(verdict)
     except Broken as broken:
         raise Problem(_STATUS.get(broken.reason, 400), broken.reason, broken.detail) from None
     if not events:
@@ -65,6 +65,9 @@ def count_events(body: Body, limits: Limits) -> int:
     return events
 
 
-def _refuse_oversized_event(verdict: Any) -> None:
-    if isinstance(verdict, Rejected) and verdict.reason in ("event_too_large", "too_deep"):
+_NO_EVENT_AT_ALL = frozenset({"event_too_large", "too_deep", "not_json", "not_object", "bad_encoding"})
+
+
+def _refuse_what_is_no_event(verdict: Any) -> None:
+    if isinstance(verdict, Rejected) and verdict.reason in _NO_EVENT_AT_ALL:
         raise Problem(_STATUS.get(verdict.reason, 400), verdict.reason, verdict.detail)

@@ -103,11 +103,11 @@ def reads_ingest(access: Access) -> bool:
 
 @contextmanager
 def source_problems() -> Iterator[None]:
-    """What a service refuses: 400 for what was said, 409 for what is the case."""
+    """What a service refuses: 422 for what was said, 409 for what is the case."""
     try:
         yield
     except SourceProblem as error:
-        status = 400 if error.code in ("no_reason", "bad_instant", "unknown_holder") else 409
+        status = 422 if error.code in ("no_reason", "bad_instant", "unknown_holder") else 409
         raise Problem(status, error.code, str(error)) from None
 
 
@@ -175,6 +175,8 @@ class CompleteUntilView(LedgerView):
 class WaiveSilenceView(LedgerView):
     """Answer for a silent source up to an instant. Its levels stay as they are."""
 
+    examples = {"post": {"until": "2026-11-01T00:00:00Z", "reason": "its cluster was switched off"}}
+
     allows = staticmethod(reads_ingest)
 
     @extend_schema(operation_id="sources_waive_silence", request=WaiveBody, responses=SourceDetail)
@@ -189,6 +191,14 @@ class WaiveSilenceView(LedgerView):
 
 class EndHoldersView(LedgerView):
     """Book that workloads of a silent source hold nothing from an instant on: a fact, by a person's word."""
+
+    examples = {
+        "post": {
+            "ends_at": "2026-10-30T08:00:00Z",
+            "holders": ["bj-h100/wl-7"],
+            "reason": "the cluster was switched off",
+        }
+    }
 
     allows = staticmethod(reads_ingest)
 

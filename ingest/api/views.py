@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.http import Http404
 from django.urls import reverse
@@ -18,6 +18,7 @@ from ingest.services.inbox import accept_batch
 from ingest.services.limits import configured_limits
 from ingest.tasks import request_booking
 from ledger.access import Access
+from ledger.api.parameters import SOME_TEXT
 from ledger.api.problems import Problem
 from ledger.api.views import LedgerView, ListView
 
@@ -75,6 +76,16 @@ class BookedEvent(serializers.Serializer[Any]):
     corrected_by = serializers.ListField(child=serializers.JSONField())
 
 
+EXAMPLE_EVENT = {
+    "specversion": "1.0",
+    "id": "occ-91",
+    "source": "/clusters/bj-1/kueue",
+    "type": "ledger.occupancy.v1",
+    "time": "2026-10-03T02:00:00Z",
+    "data": {"workload": "wl-7", "tenant": "acme", "pool": "bj-h100", "gpus": 8},
+}
+
+
 def _may_use_events(access: Access) -> bool:
     return access.may_ingest or access.may_read_ingest
 
@@ -83,17 +94,25 @@ class EventsView(ListView):
     """The door for events, and what was booked under a key."""
 
     parameters = frozenset({"source", "id"})
+    examples: ClassVar[dict[str, Any]] = {"post": EXAMPLE_EVENT}
     allows = staticmethod(_may_use_events)
 
     @extend_schema(
         operation_id="events_create",
-        description="One event, an array, or one per line. 202 once the bytes are kept; booking follows.",
+        description="One event, an array, or one per line. 202 once the bytes are kept; booking follows, and "
+        "what is no event among others goes to quarantine.",
         request={
             "application/cloudevents+json": {"type": "object"},
-            "application/cloudevents-batch+json": {"type": "array", "items": {"type": "object"}},
-            "application/x-ndjson": {"type": "string"},
+            "application/cloudevents-batch+json": {"type": "array", "items": {}},
+            "application/x-ndjson": {},
         },
-        parameters=[OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER)],
+        parameters=[
+            OpenApiParameter(
+                "Idempotency-Key",
+                {"type": "string", "pattern": "^[!-~]([ -~]*[!-~])?$", "maxLength": MAX_KEY},
+                OpenApiParameter.HEADER,
+            )
+        ],
         responses={202: Accepted},
     )
     def post(self, request: Request) -> Response:
@@ -125,8 +144,8 @@ class EventsView(ListView):
     @extend_schema(
         operation_id="events_lookup",
         parameters=[
-            OpenApiParameter("source", str, required=True),
-            OpenApiParameter("id", str, required=True),
+            OpenApiParameter("source", str, required=True, pattern=SOME_TEXT),
+            OpenApiParameter("id", str, required=True, pattern=SOME_TEXT),
         ],
         responses=BookedEvent(many=True),
     )
@@ -163,8 +182,6 @@ class BatchesView(ListView):
         found = visible_batches(self.access).order_by("-pk")
         state = request.query_params.get("state")
         if state is not None:
-            if state not in BatchState.values:
-                raise Problem(400, "bad_state", f"state must be one of {', '.join(BatchState.values)}.")
             found = found.filter(state=state)
         return self.page_of(found, lambda batch: BatchRow(_row(batch)).data)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from ledger.api.parameters import INSTANT
 from ledger.api.problems import Problem
 
 Kind = type[serializers.Serializer[Any]]
@@ -48,6 +50,10 @@ def _refuse_wrong_types(field: Any, value: Any, name: str) -> None:
     wanted = _json_type(field)
     if wanted is not None and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is int)):
         raise Problem(400, "wrong_type", f"{name}: {_NAMES[wanted]} is wanted.", field=name)
+    if is_instant(field) and not _INSTANT.fullmatch(value):
+        raise Problem(
+            400, "bad_instant", f"{name}: an instant with an offset is wanted, RFC 3339.", field=name
+        )
     if isinstance(value, list):
         for item in value:
             _refuse_wrong_types(getattr(field, "child", None), item, name)
@@ -58,6 +64,13 @@ def _refuse_wrong_types(field: Any, value: Any, name: str) -> None:
             _refuse_wrong_types(inner.get(key, getattr(field, "child", None)), item, f"{name}.{key}"[:200])
 
 
+_INSTANT = re.compile(INSTANT)
+
+
+def is_instant(field: Any) -> bool:
+    return isinstance(field, serializers.DateTimeField) or getattr(field, "is_instant", False)
+
+
 _NAMES = {str: "text", int: "a whole number", bool: "true or false"}
 
 
@@ -66,6 +79,6 @@ def _json_type(field: Any) -> type | None:
         return bool
     if isinstance(field, serializers.IntegerField):
         return int
-    if isinstance(field, serializers.CharField | serializers.UUIDField | serializers.DateTimeField):
+    if isinstance(field, serializers.CharField | serializers.UUIDField) or is_instant(field):
         return str
     return None

@@ -42,6 +42,7 @@ TITLES = {
     409: "Conflict",
     413: "Too large",
     415: "Unsupported media type",
+    422: "Refused for what it means",
     429: "Too many requests",
 }
 
@@ -61,6 +62,8 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
         path, request_id = request.path, str(request.META.get("ledger.request_id", ""))
     response.data = _document(error, response, path, request_id)
     response.content_type = CONTENT_TYPE
+    # Not kept, and without an ETag: nothing of a refusal tells one thing that is not yours from another.
+    response["Cache-Control"] = "no-store"
     if request is not None:
         request.accepted_renderer = ProblemRenderer()
         request.accepted_media_type = CONTENT_TYPE
@@ -99,7 +102,9 @@ def plain_problem(request: HttpRequest, status: int, code: str, detail: str) -> 
         "code": code,
         "request_id": str(request.META.get("ledger.request_id", "")),
     }
-    return JsonResponse(document, status=status, content_type=CONTENT_TYPE)
+    return JsonResponse(
+        document, status=status, content_type=CONTENT_TYPE, headers={"Cache-Control": "no-store"}
+    )
 
 
 def _sentence(data: Any) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
+from rest_framework import serializers
 
+from ledger.api.bodies import MAX_TEXT, is_instant
+from ledger.api.parameters import INSTANT, MONTH, NOT_BLANK, TEXT
 from ledger.api.problems import CONTENT_TYPE
-from ledger.api.views import MAX_PAGE_SIZE, PAGE_SIZE, ListView
+from ledger.api.views import LedgerView, ListView, list_parameters
 
 _TEXT = {"type": "string"}
 PROBLEM: dict[str, Any] = {
@@ -37,6 +41,7 @@ _CODES = {
     409: ("wrong_state", "The month is not in a state for this."),
     413: ("body_too_large", "The body has more bytes than are taken; send it in parts."),
     415: ("unsupported_media_type", "Unsupported media type in request."),
+    422: ("bad_window", "window ends before it starts"),
     429: ("throttled", "Request was throttled. Expected available in 30 seconds."),
 }
 _TITLES = {
@@ -48,33 +53,56 @@ _TITLES = {
     409: "Not in this state",
     413: "Too large",
     415: "Not a content type that is read here",
+    422: "Understood, and refused for what it means",
     429: "Too many requests",
 }
-_LIST_PARAMETERS: list[dict[str, Any]] = [
-    {"name": "cursor", "in": "query", "schema": _TEXT, "description": "from `next` or `previous`"},
-    {
-        "name": "page_size",
-        "in": "query",
-        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": PAGE_SIZE},
-    },
-    {"name": "fields", "in": "query", "schema": _TEXT, "description": "only these fields, comma-separated"},
-    {
-        "name": "ordering",
-        "in": "query",
-        "schema": _TEXT,
-        "description": "a field of the rows, descending with `-` before it",
-    },
-    {
-        "name": "excel",
-        "in": "query",
-        "schema": {"type": "string", "enum": ["0", "1"]},
-        "description": "of CSV, 1: byte-order mark and translated headings",
-    },
-]
+
+
+_REQUEST_ID = {"schema": _TEXT, "description": "as it was sent, or made here"}
 
 
 class LedgerSchema(AutoSchema):
     """Adds to each operation what `LedgerView`, `ListView` and the problem handler do for it."""
+
+    def get_override_parameters(self) -> list[Any]:
+        declared: list[Any] = super().get_override_parameters()
+        if self.method == "GET" and isinstance(self.view, ListView):
+            return declared + list_parameters(self.view)
+        return declared
+
+    def _get_format_parameters(self) -> list[dict[str, Any]]:
+        takes_format = not isinstance(self.view, LedgerView) or self.view.takes_format
+        return super()._get_format_parameters() if takes_format else []
+
+    def _get_parameters(self) -> list[dict[str, Any]]:
+        """Every text in a query has a form, if only that it has no NUL, which no text of the books has."""
+        parameters: list[dict[str, Any]] = super()._get_parameters()
+        for one in parameters:
+            schema = one["schema"]
+            if (
+                one["in"] == "query"
+                and schema.get("type") == "string"
+                and not {"enum", "pattern"} & set(schema)
+            ):
+                schema["pattern"] = TEXT
+            if one["in"] == "path" and one["name"] == "month":
+                schema["pattern"] = MONTH
+        return parameters
+
+    def _map_serializer_field(self, field: Any, direction: str, bypass_extensions: bool = False) -> Any:
+        """What a body must be beyond its type: `bodies.checked_body` refuses the rest with a 400."""
+        schema = super()._map_serializer_field(field, direction, bypass_extensions)
+        if direction == "request" and isinstance(schema, dict):
+            _narrow(field, schema)
+        return schema
+
+    def _insert_field_validators(self, field: Any, schema: dict[str, Any]) -> None:
+        super()._insert_field_validators(field, schema)
+        if isinstance(field, serializers.DecimalField) and "pattern" in schema:
+            sign = "" if field.min_value is not None and field.min_value >= 0 else "-?"
+            whole = (field.max_digits or 18) - (field.decimal_places or 0)
+            schema["pattern"] = rf"^{sign}[0-9]{{1,{whole}}}(\.[0-9]{{1,{field.decimal_places}}})?$"
+            schema.pop("minimum", None)
 
     def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
         operation = super().get_operation(*args, **kwargs)
@@ -83,30 +111,58 @@ class LedgerSchema(AutoSchema):
         self._add_success(operation)
         self._add_problems(operation)
         self._close_bodies(operation)
+        self._add_example(operation)
+        for response in operation["responses"].values():
+            response.setdefault("headers", {})["X-Request-Id"] = _REQUEST_ID
         return operation
 
     def _add_success(self, operation: dict[str, Any]) -> None:
         is_list = self.method == "GET" and isinstance(self.view, ListView)
-        if is_list:
-            own = {parameter["name"] for parameter in operation["parameters"]}
-            operation["parameters"] += [one for one in _LIST_PARAMETERS if one["name"] not in own]
         for response in operation["responses"].values():
             content = response.get("content", {})
             if is_list and content["application/json"]["schema"].get("type") == "array":
-                content["application/json"]["schema"] = _page(content["application/json"]["schema"])
+                rows = content["application/json"]["schema"]
+                rows["items"] = {"anyOf": [rows["items"], self._some_fields_of(rows["items"]["$ref"])]}
+                content["application/json"]["schema"] = _page(rows)
                 content["application/json"].pop("examples", None)
             if "text/csv" in content and "application/json" in content:
                 content["text/csv"] = {"schema": _TEXT}
+
+    def _some_fields_of(self, row: str) -> dict[str, str]:
+        """The rows of a list that was asked for some `fields` only."""
+        name = row.rpartition("/")[2]
+        whole = next(one for one in self.registry._components.values() if one.name == name).schema
+        some = {key: value for key, value in whole.items() if key not in ("required", "description")}
+        some["description"] = "with `fields`: those that were named"
+        some["additionalProperties"] = bool(getattr(self.view, "more_columns", ""))
+        component = ResolvedComponent(
+            name=f"{name}Fields", type=ResolvedComponent.SCHEMA, schema=some, object=f"{name}Fields"
+        )
+        self.registry.register_on_missing(component)
+        ref: dict[str, str] = component.ref
+        return ref
 
     def _add_problems(self, operation: dict[str, Any]) -> None:
         self.registry.register_on_missing(
             ResolvedComponent(name="Problem", type=ResolvedComponent.SCHEMA, schema=PROBLEM, object="Problem")
         )
-        codes = {400, 401, 403, 404, 406, 429}
+        codes = {400, 401, 403, 404, 406, 422, 429}
         if operation.get("requestBody") or self.method != "GET":
             codes |= {409, 413, 415}
         for code in sorted(codes):
             operation["responses"].setdefault(str(code), _problem_response(code))
+
+    def _add_example(self, operation: dict[str, Any]) -> None:
+        value = getattr(self.view, "examples", {}).get(str(self.method).lower())
+        if value is None:
+            return
+        for media_type, media in operation["requestBody"]["content"].items():
+            if media_type.endswith("batch+json"):
+                media["example"] = [value]
+            elif media_type == "application/x-ndjson":
+                media["example"] = json.dumps(value) + "\n"
+            else:
+                media["example"] = value
 
     def _close_bodies(self, operation: dict[str, Any]) -> None:
         """A body with a field that is not known is refused."""
@@ -115,6 +171,20 @@ class LedgerSchema(AutoSchema):
             for component in self.registry._components.values():
                 if name and component.name == name and component.schema.get("type") == "object":
                     component.schema["additionalProperties"] = False
+
+
+def _narrow(field: Any, schema: dict[str, Any]) -> None:
+    if isinstance(field, serializers.DictField):
+        schema["propertyNames"] = {"pattern": TEXT, "maxLength": MAX_TEXT}
+    elif isinstance(field, serializers.ListField):
+        if not field.allow_empty:
+            schema["minItems"] = 1
+    elif is_instant(field):
+        schema["pattern"] = INSTANT
+    elif type(field) is serializers.CharField:
+        schema["pattern"] = TEXT if field.allow_blank else NOT_BLANK
+        if field.max_length is None:
+            schema["maxLength"] = MAX_TEXT
 
 
 def _page(rows: dict[str, Any]) -> dict[str, Any]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
+from functools import cache
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet
 from django.http import Http404
-from rest_framework.exceptions import NotAuthenticated
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.exceptions import MethodNotAllowed, NotAuthenticated
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,6 +19,7 @@ from rest_framework.views import APIView
 
 from ledger.access import Access, access_of_user
 from ledger.api import keyset
+from ledger.api.parameters import CURSOR, ordering_by, refuse_malformed, some_of
 from ledger.api.problems import Problem
 
 # Understood by every list.
@@ -26,6 +27,7 @@ LIST_PARAMETERS = frozenset({"format", "excel", "fields", "ordering", "cursor", 
 PAGE_SIZE = 100
 MAX_PAGE_SIZE = 10_000
 MAX_SORTED = 10_000
+FORMATS = ("json", "csv")
 
 
 class LedgerView(APIView):
@@ -33,11 +35,18 @@ class LedgerView(APIView):
 
     parameters: ClassVar[frozenset[str]] = frozenset()
     allows: ClassVar[staticmethod[[Access], bool]] = staticmethod(lambda access: access.sees_anything)
+    # A download is the file that its name says, whatever `?format=` or `Accept` would have.
+    takes_format: ClassVar[bool] = True
+    # Method -> an example of its body.
+    examples: ClassVar[dict[str, Any]] = {}
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         if not request.user or not request.user.is_authenticated:
             raise NotAuthenticated
+        method = str(request.method).lower()
+        if method not in self.http_method_names or not hasattr(self, method):
+            raise MethodNotAllowed(str(request.method))
         self.access = access_of_user(request.user)
         if not type(self).allows(self.access):
             raise Problem(403, "not_allowed", "Your role may not do this.")
@@ -45,15 +54,22 @@ class LedgerView(APIView):
             raise Http404  # nothing is called so, and PostgreSQL cannot even look for it
         self.refuse_unknown_parameters(request)
 
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
+        if not force and self.takes_format:
+            refuse_malformed([FORMAT], request.query_params)
+        return super().perform_content_negotiation(request, force)
+
     def known_parameters(self) -> frozenset[str]:
         # What is written says everything in its body.
-        return (self.parameters | {"format"}) if self.reads else frozenset({"format"})
+        own = self.parameters if self.reads else frozenset()
+        return (own | {"format"}) if self.takes_format else frozenset(own)
 
     @property
     def reads(self) -> bool:
         return self.request.method in SAFE_METHODS
 
     def refuse_unknown_parameters(self, request: Request) -> None:
+        """Raises Problem for a parameter that is unknown, given twice, or not of its declared form."""
         known = self.known_parameters()
         for name in request.query_params:
             if name not in known:
@@ -63,8 +79,13 @@ class LedgerView(APIView):
                     f"Unknown query parameter '{name}'; known: {', '.join(sorted(known))}.",
                     parameter=name,
                 )
-            if any("\x00" in value for value in request.query_params.getlist(name)):
+            values = request.query_params.getlist(name)
+            if len(values) > 1:
+                raise Problem(400, "repeated_parameter", f"{name} is given more than once.", parameter=name)
+            if any("\x00" in value for value in values):
                 raise Problem(400, "bad_filter", f"{name} cannot contain NUL.", parameter=name)
+        if self.reads and hasattr(self, "get"):
+            refuse_malformed(_declared(type(self)), request.query_params)  # type: ignore[arg-type]
 
 
 class ListView(LedgerView):
@@ -75,6 +96,8 @@ class ListView(LedgerView):
     default_ordering: ClassVar[str] = ""
     # What `by` means where it is not given: fields that are not required stand in the rows if they are named there.
     default_by: ClassVar[str] = ""
+    # The pattern of columns beyond the fields of the serializer.
+    more_columns: ClassVar[str] = ""
 
     def known_parameters(self) -> frozenset[str]:
         known = super().known_parameters()
@@ -93,7 +116,7 @@ class ListView(LedgerView):
 
     def ordering(self) -> tuple[str, bool]:
         """The field to order by, and whether it is descending."""
-        text = self.request.query_params.get("ordering", self.default_ordering)
+        text = self.request.query_params.get("ordering") or self.default_ordering
         field = text.removeprefix("-")
         if text and field not in self.orderings and text != self.default_ordering:
             self._refuse_unknown(field, "ordering", "bad_ordering")
@@ -104,7 +127,7 @@ class ListView(LedgerView):
         columns = self.row_columns()
         if name not in columns:
             detail = f"There is no field '{name}' in these rows; there are {', '.join(columns)}."
-            raise Problem(400, code, detail, parameter=parameter)
+            raise Problem(422, code, detail, parameter=parameter)
 
     def _sorted_by(self) -> tuple[str, bool] | None:
         """The field by which the view itself has to sort the rows; None where their source does it, or nobody asks."""
@@ -137,7 +160,6 @@ class ListView(LedgerView):
     def _page_answer(
         self, rows: list[dict[str, Any]], following: str | None, previous: str | None
     ) -> Response:
-        self._check_excel()
         response = Response({"next": following, "previous": previous, "results": self._pick(rows)})
         links = [f'<{url}>; rel="{name}"' for url, name in ((following, "next"), (previous, "prev")) if url]
         if links:
@@ -153,7 +175,7 @@ class ListView(LedgerView):
         try:
             place = keyset.read(rows, cursor) if cursor else None
         except keyset.BadCursor:
-            raise Problem(400, "bad_cursor", "This cursor is not one of ours.", parameter="cursor") from None
+            raise Problem(422, "bad_cursor", "This cursor is not one of ours.", parameter="cursor") from None
         found = keyset.page_at(rows, place, size + 1)
         is_more = len(found) > size
         is_backwards = place is not None and place.is_backwards
@@ -170,16 +192,12 @@ class ListView(LedgerView):
         """By what is shown, so that an order tells nothing of what is not."""
         if len(rows) > MAX_SORTED:
             detail = f"More than {MAX_SORTED} rows cannot be ordered by '{field}': ask for fewer."
-            raise Problem(400, "too_many_to_order", detail, parameter="ordering")
+            raise Problem(422, "too_many_to_order", detail, parameter="ordering")
         known = [row for row in rows if row.get(field) not in (None, "")]
         unknown = [row for row in rows if row.get(field) in (None, "")]
         return (
             sorted(known, key=_sort_key([row[field] for row in known], field), reverse=descending) + unknown
         )
-
-    def _check_excel(self) -> None:
-        if self.request.query_params.get("excel", "0") not in ("0", "1"):
-            raise Problem(400, "bad_excel", "excel must be 0 or 1.", parameter="excel")
 
     def _page_size(self) -> int:
         text = self.request.query_params.get("page_size", str(PAGE_SIZE))
@@ -192,23 +210,13 @@ class ListView(LedgerView):
         return int(text)
 
     def _offset(self) -> int:
-        cursor = self.request.query_params.get("cursor")
-        if not cursor:
-            return 0
-        try:
-            text = base64.urlsafe_b64decode(cursor.encode("ascii") + b"==").decode("ascii")
-            if not text.startswith("o:") or len(text) > 14:
-                raise ValueError(text)
-            offset = int(text[2:])
-        except (ValueError, UnicodeError, binascii.Error):
-            raise Problem(400, "bad_cursor", "This cursor is not one of ours.", parameter="cursor") from None
-        if offset < 0:
-            raise Problem(400, "bad_cursor", "This cursor is not one of ours.", parameter="cursor")
-        return offset
+        cursor = self.request.query_params.get("cursor") or "o0"
+        if not cursor.startswith("o"):
+            raise Problem(422, "bad_cursor", "This cursor is not one of ours.", parameter="cursor")
+        return int(cursor[1:])
 
     def _link(self, offset: int) -> str:
-        cursor = base64.urlsafe_b64encode(f"o:{offset}".encode()).decode().rstrip("=") if offset else ""
-        return self._address(cursor)
+        return self._address(f"o{offset}" if offset else "")
 
     def _address(self, cursor: str) -> str:
         parameters = self.request.query_params.copy()
@@ -231,6 +239,46 @@ class ListView(LedgerView):
         """The columns of a CSV without rows."""
         wanted = self.request.query_params.get("fields")
         return wanted.split(",") if wanted else self.row_columns()
+
+
+FORMAT = OpenApiParameter("format", str, enum=FORMATS)
+
+
+def list_parameters(view: ListView) -> list[OpenApiParameter]:
+    """What every list understands, as its rows' own fields allow."""
+    names = list(_row_fields(view))
+    return [
+        OpenApiParameter("cursor", str, pattern=CURSOR, description="from `next` or `previous`"),
+        OpenApiParameter(
+            "page_size",
+            {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": PAGE_SIZE},
+            description=f"1 to {MAX_PAGE_SIZE}",
+        ),
+        OpenApiParameter(
+            "fields",
+            str,
+            pattern=some_of(names, view.more_columns, may_be_empty=True),
+            description="only these fields of the rows, comma-separated",
+        ),
+        OpenApiParameter(
+            "ordering",
+            str,
+            pattern=ordering_by(names, view.more_columns),
+            description="a field of the rows, descending with `-` before it",
+        ),
+        OpenApiParameter(
+            "excel", str, enum=["0", "1"], description="of CSV, 1: byte-order mark and translated headings"
+        ),
+    ]
+
+
+@cache
+def _declared(view: Any) -> tuple[OpenApiParameter, ...]:
+    """The query parameters that the schema shows of a view's `get`."""
+    schema, made = view.get.kwargs["schema"](), view()
+    made.request, made.kwargs = None, {}  # the declaration hangs on no request
+    schema.view, schema.method = made, "GET"
+    return tuple(one for one in schema.get_override_parameters() if isinstance(one, OpenApiParameter))
 
 
 def _row_fields(view: ListView) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def _faults(api: APIClient, path: str, asked: dict[str, str], answer: Any) -> It
         yield ("CSV", file.headers.get("Content-Type"), columns)
     if len(table(file)) != len(rows):
         yield ("CSV rows", len(table(file)), len(rows))
-    empty = api.get(path, {**asked, "format": "csv", "cursor": "bzo5OTk5OTk"})
+    empty = api.get(path, {**asked, "format": "csv", "cursor": "o999999"})
     if empty.content.decode().strip().split(",") != columns or "Content-Type" not in empty.headers:
         yield ("CSV without rows", empty.content[:200], columns)
     first = columns[0]
@@ -216,7 +216,7 @@ def test_headings_for_spreadsheets_are_in_the_readers_language_and_names_else(bo
         asked = needed(view)
         if view.__name__ == "PlanView":
             asked["pool"] = books.pool.slug
-        for cursor in ({}, {"cursor": "bzo5OTk5OTk"}):
+        for cursor in ({}, {"cursor": "o999999"}):
             headers = {}
             for excel in ("0", "1"):
                 answer = api.get(

@@ -186,14 +186,14 @@ def test_over_the_api(pool: Pool) -> None:
     ]
     own = get(f"periods/2026-10/as-of/?as_of={then}", "tenant_viewer", ("beta",)).json()["results"]
     assert [(row["tenant"], row["lines"][0]["amount"]) for row in own] == [("beta", "120.00")]
-    for bad, code in (
-        ("periods/2026-10/as-of/", "missing_parameter"),
-        ("periods/2026-10/as-of/?as_of=yesterday", "bad_as_of"),
-        (f"allocations/?window=2026-10-01T00:00:00Z,2026-12-01T00:00:00Z&as_of={then}", "bad_as_of"),
-        ("periods/2026-10/as-of/?as_of=2050-01-01T00:00:00Z", "bad_as_of"),
+    for bad, status, code in (
+        ("periods/2026-10/as-of/", 400, "missing_parameter"),
+        ("periods/2026-10/as-of/?as_of=yesterday", 400, "bad_as_of"),
+        (f"allocations/?window=2026-10-01T00:00:00Z,2026-12-01T00:00:00Z&as_of={then}", 422, "bad_as_of"),
+        ("periods/2026-10/as-of/?as_of=2050-01-01T00:00:00Z", 422, "bad_as_of"),
     ):
         response = get(bad)
-        assert (response.status_code, response.json()["code"]) == (400, code), response.content
+        assert (response.status_code, response.json()["code"]) == (status, code), response.content
     assert get(f"periods/2031-01/as-of/?as_of={then}").status_code == 404
 
 

@@ -129,7 +129,7 @@ def test_a_dispute_is_the_tenants_and_finances_business(pool: Pool) -> None:
     path = f"statements/{Statement.objects.get(number='2026-10-beta').pk}/disputes/"
     assert post(acme, path, 404, line=1, reason="mine?")["code"] == "not_found"
     assert post(finance, path, 403, line=1, reason="?")["code"] == "not_allowed"
-    assert post(beta, path, 400, line=9, reason="wrong")["code"] == "unknown_line"
+    assert post(beta, path, 422, line=9, reason="wrong")["code"] == "unknown_line"
     dispute = post(beta, path, 201, line=1, reason="wrong")
     assert (dispute["state"], dispute["amount"]) == ("open", "120")
     assert post(beta, path, 409, line=1, reason="wrong")["code"] == "already_open"
@@ -137,7 +137,7 @@ def test_a_dispute_is_the_tenants_and_finances_business(pool: Pool) -> None:
     assert counts == [1, 1, 0, 0]
     resolve = f"disputes/{dispute['id']}/resolve/"
     assert post(beta, resolve, 403, decision="reject", text="no")["code"] == "not_allowed"
-    assert post(finance, resolve, 400, decision="adjust", text="half")["code"] == "bad_amount"
+    assert post(finance, resolve, 422, decision="adjust", text="half")["code"] == "bad_amount"
     proposed = post(finance, resolve, 200, decision="adjust", text="half", amount="60")
     assert proposed["state"] == "proposed"
     approval = get(finance, "approvals/")["results"][0]
@@ -156,8 +156,8 @@ def test_a_goodwill_credit_waits_for_a_second_person(pool: Pool) -> None:
     credit = {"tenant": "beta", "month": "2026-10", "amount": "5", "reason": "outage"}
     given = post(finance, "adjustments/", 201, **credit)
     assert (given["granted"], given["approval"]["payload"]["amount_micro"]) == (False, "5000000")
-    assert post(finance, "adjustments/", 400, **credit | {"amount": "-5"})["code"] == "bad_amount"
-    assert post(finance, "adjustments/", 400, **credit | {"tenant": "nobody"})["code"] == "unknown_statement"
+    assert post(finance, "adjustments/", 422, **credit | {"amount": "-5"})["code"] == "bad_amount"
+    assert post(finance, "adjustments/", 422, **credit | {"tenant": "nobody"})["code"] == "unknown_statement"
 
 
 def test_the_command_line_reviews_and_closes(pool: Pool) -> None:

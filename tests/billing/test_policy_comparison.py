@@ -82,9 +82,9 @@ def test_idle_time_is_borne_by_others_and_the_total_stands(pool: Pool) -> None:
     ("body", "status", "code"),
     [
         ({"month": "2031-01", "other": 1}, 404, "not_found"),
-        ({"month": "2026-10"}, 400, "bad_comparison"),
+        ({"month": "2026-10"}, 422, "bad_comparison"),
         ({"month": "2026-10", "other": 999_999}, 404, "not_found"),
-        ({"month": "2026-10", "change": {"lend_credit": "2"}}, 400, "bad_terms"),
+        ({"month": "2026-10", "change": {"lend_credit": "2"}}, 422, "bad_terms"),
         ({"month": "2026-10", "change": {"undelivered_counts_pending": True}}, 409, "counts_differ"),
     ],
 )

@@ -162,7 +162,7 @@ def test_another_tenant_is_as_if_it_did_not_exist(world: None) -> None:
     assert [answer.status_code for answer in answers] == [404, 404]
     assert _without_id(answers[0]) == _without_id(answers[1])
     assert get_one(api, "quota/remaining/")["quotas"] == []
-    assert client("finance").get("/api/v1/quota/remaining/").status_code == 400
+    assert client("finance").get("/api/v1/quota/remaining/").status_code == 422
 
 
 def test_it_is_one_query_besides_authentication(world: None) -> None:

@@ -84,9 +84,9 @@ def test_a_rate_card_of_the_past_needs_a_reason_and_edits_nothing(pool: Pool) ->
     decide("bo", proposal["approval"], 200)
     assert RateCard.objects.earliest("valid_from").gpu_prices.get().price_micro == 2_500_000
     card["gpu_hour"] = [{"pool": pool.slug, "reserved_used": "9"}]  # type: ignore[assignment]
-    refused = post(finance, "rate-cards/", 400, **card, reason="dearer after all")
+    refused = post(finance, "rate-cards/", 422, **card, reason="dearer after all")
     assert refused["code"] == "bad_terms" and "cannot be edited" in refused["detail"]
-    assert post(finance, "rate-cards/", 400, **{**card, "gpu_hour": [{"pool": "x"}]}, reason="r")[
+    assert post(finance, "rate-cards/", 422, **{**card, "gpu_hour": [{"pool": "x"}]}, reason="r")[
         "detail"
     ] == ("rate_card[0].gpu_hour[0].pool: unknown pool 'x'")
 
@@ -142,7 +142,7 @@ def test_masters_change_by_role_and_are_audited(pool: Pool) -> None:
     assert post(finance, "tenants/", 201, **row)["changes"] == []
     tenant = Tenant.objects.get(holder__slug="acme")
     assert (tenant.cost_center, tenant.showback) == ("K-17", False)
-    assert post(finance, "tenants/", 400, slug="acme", parent="nobody")["code"] == "bad_terms"
+    assert post(finance, "tenants/", 422, slug="acme", parent="nobody")["code"] == "bad_terms"
     assert post(platform, "pools/", 201, slug="new", cluster="c", gpu_model="H100")["changes"] == [
         "+ pool new (H100 in c)"
     ]

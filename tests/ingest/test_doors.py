@@ -233,18 +233,18 @@ def test_signing_off_goes_forward_unless_back_is_meant() -> None:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ({"complete_until": NOON, "reason": "  "}, "no_reason"),
-        ({"complete_until": "2026-10-03T12:00:00", "reason": "x"}, "invalid"),
-        ({"complete_until": "soon", "reason": "x"}, "invalid"),
-        ({"complete_until": 7, "reason": "x"}, "invalid"),
-        ({"reason": "x"}, "invalid"),
-        ({"complete_until": NOON, "reason": "x", "until": NOON}, "unknown_field"),
-        ([1], "invalid"),
+        ({"complete_until": NOON, "reason": "  "}, (422, "no_reason")),
+        ({"complete_until": "2026-10-03T12:00:00", "reason": "x"}, (400, "bad_instant")),
+        ({"complete_until": "soon", "reason": "x"}, (400, "bad_instant")),
+        ({"complete_until": 7, "reason": "x"}, (400, "wrong_type")),
+        ({"reason": "x"}, (400, "invalid")),
+        ({"complete_until": NOON, "reason": "x", "until": NOON}, (400, "unknown_field")),
+        ([1], (400, "invalid")),
     ],
 )
-def test_what_a_sign_off_needs(body: Any, expected: str) -> None:
+def test_what_a_sign_off_needs(body: Any, expected: tuple[int, str]) -> None:
     a_source()
-    assert code(call(client(), "sources/bj-kueue/complete-until/", body)) == (400, expected)
+    assert code(call(client(), "sources/bj-kueue/complete-until/", body)) == expected
     assert Source.objects.get().complete_until is None
 
 
@@ -324,7 +324,7 @@ def test_a_waiver_answers_for_the_month_and_a_later_word_replaces_it() -> None:
     silence_since()
     api = client()
     path = "sources/bj-kueue/waive-silence/"
-    assert code(call(api, path, {"reason": ""})) == (400, "no_reason")
+    assert code(call(api, path, {"reason": ""})) == (422, "no_reason")
     short = call(api, path, {"until": "2026-10-20T00:00:00Z", "reason": "network down"})
     assert short.status_code == 200
     assert (short.json()["is_silent"], silence_item()) == (True, ("bj-kueue",))
@@ -380,11 +380,11 @@ def test_a_person_ends_what_a_silent_source_left_open() -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"ends_at": "2026-10-02T00:30:00Z"}, (400, "bad_instant")),
-        ({"ends_at": "2126-10-02T00:30:00Z"}, (400, "bad_instant")),
-        ({"holders": ["bj-h100/wl-3"]}, (400, "unknown_holder")),
-        ({"holders": []}, (400, "unknown_holder")),
-        ({"reason": " "}, (400, "no_reason")),
+        ({"ends_at": "2026-10-02T00:30:00Z"}, (422, "bad_instant")),
+        ({"ends_at": "2126-10-02T00:30:00Z"}, (422, "bad_instant")),
+        ({"holders": ["bj-h100/wl-3"]}, (422, "unknown_holder")),
+        ({"holders": []}, (422, "unknown_holder")),
+        ({"reason": " "}, (422, "no_reason")),
     ],
 )
 def test_what_cannot_be_ended(change: dict[str, Any], expected: tuple[int, str]) -> None:
@@ -495,9 +495,9 @@ def test_facts_are_paged_and_are_a_file() -> None:
     ("query", "expected"),
     [
         ("?kind=never", (400, "bad_kind")),
-        ("?kind=request", (400, "missing_parameter")),
+        ("?kind=request", (422, "missing_parameter")),
         ("?window=2026-13", (400, "bad_window")),
-        ("?pool=never", (400, "unknown_pool")),
+        ("?pool=never", (422, "unknown_pool")),
         ("?tenant=never", (404, "not_found")),
         ("?tenant=acme", (404, "not_found")),
         ("?since=2026", (400, "unknown_parameter")),
@@ -582,13 +582,13 @@ def test_what_is_held_on_past_a_mappings_end_is_unmapped_from_then_on() -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"tenant": "never"}, (400, "unknown_tenant")),
-        ({"kind": "tenant"}, (400, "bad_identity")),
-        ({"kind": "nonsense"}, (400, "bad_identity")),
-        ({"reason": ""}, (400, "no_reason")),
-        ({"valid_from": NOON, "valid_to": NOON}, (400, "empty_validity")),
+        ({"tenant": "never"}, (422, "unknown_tenant")),
+        ({"kind": "tenant"}, (422, "bad_identity")),
+        ({"kind": "nonsense"}, (422, "bad_identity")),
+        ({"reason": ""}, (422, "no_reason")),
+        ({"valid_from": NOON, "valid_to": NOON}, (422, "empty_validity")),
         ({"tenant": "beta"}, (409, "mapped_otherwise")),
-        ({"valid_from": "yesterday"}, (400, "invalid")),
+        ({"valid_from": "yesterday"}, (400, "bad_instant")),
     ],
 )
 def test_what_cannot_be_mapped(change: dict[str, Any], expected: tuple[int, str]) -> None:
@@ -627,7 +627,7 @@ def test_quarantine_is_filtered_tried_again_and_settled(asked_for: list[int]) ->
     nothing = call(api, "quarantine/retry/", {"reasons": ["unknown_tenant"]})
     assert code(nothing) == (409, "nothing_to_retry")
     conflict = next(row["id"] for row in rows if row["reason"] == "conflict")
-    assert code(call(api, "quarantine/dismiss/", {"ids": [conflict], "reason": ""})) == (400, "no_reason")
+    assert code(call(api, "quarantine/dismiss/", {"ids": [conflict], "reason": ""})) == (422, "no_reason")
     dismissed = call(api, "quarantine/dismiss/", {"ids": [conflict], "reason": "sent twice by a test"})
     assert dismissed.json() == {"lines": 1}
     again = call(api, "quarantine/dismiss/", {"ids": [conflict], "reason": "x"})

@@ -12,8 +12,8 @@ from rest_framework.test import APIClient
 from ingest.core.events import TYPES
 from ingest.models import Batch, QuarantinedEvent
 from ingest.services.booking import Receipt, book_batch
-from ledger.api.authentication import create_api_token
 from ledger.models import Event, Level, Role, Source
+from ledger.services.tokens import create_api_token
 from tests.ingest.feeding import NDJSON, event, lines, small_world
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]

@@ -1,0 +1,80 @@
+"""The served schema says what the API does: parameters, examples of every body, headers; from the schema itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+from django.test import Client
+
+from ledger.api.views import LIST_PARAMETERS, ListView
+from tests.billing.test_api_conventions import VIEWS
+
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+
+
+@pytest.fixture
+def schema() -> dict[str, Any]:
+    made: dict[str, Any] = Client().get("/api/v1/schema/?format=json").json()
+    return made
+
+
+def operations(schema: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (method, path, operation)
+        for path, methods in schema["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+def test_every_body_has_an_example_that_it_allows(schema: dict[str, Any]) -> None:
+    wrong, bodies = [], 0
+    for method, path, operation in operations(schema):
+        for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
+            bodies += 1
+            examples = [one["value"] for one in content.get("examples", {}).values()]
+            examples += [content["example"]] if "example" in content else []
+            if not examples:
+                wrong.append((method, path, media_type, "has no example"))
+            validator = jsonschema.Draft202012Validator(
+                {**content["schema"], "components": schema["components"]}
+            )
+            wrong += [
+                (method, path, media_type, error.message)
+                for example in examples
+                for error in validator.iter_errors(example)
+            ]
+    assert wrong == []
+    assert bodies > 30
+
+
+def test_the_schema_names_the_query_parameters_that_are_taken(schema: dict[str, Any]) -> None:
+    wrong = []
+    for pattern, view in VIEWS:
+        path = pattern
+        while "<" in path:
+            start, end = path.index("<"), path.index(">")
+            path = path[:start] + "{" + path[start + 1 : end].split(":")[-1] + "}" + path[end + 1 :]
+        if not hasattr(view, "get") or path not in schema["paths"]:
+            continue
+        shown = {
+            one["name"] for one in schema["paths"][path]["get"]["parameters"] if one["in"] == "query"
+        } - {"format"}
+        taken = set(view.parameters) | (LIST_PARAMETERS - {"format"} if issubclass(view, ListView) else set())
+        if shown != taken:
+            wrong.append((path, shown ^ taken))
+    assert wrong == []
+
+
+def test_every_operation_says_what_refusals_there_are_and_when_to_come_again(schema: dict[str, Any]) -> None:
+    wrong = []
+    for method, path, operation in operations(schema):
+        answers = operation["responses"]
+        if not {"400", "401", "403", "404", "422", "429"} <= set(answers):
+            wrong.append((method, path, set(answers)))
+        elif "Retry-After" not in answers["429"].get("headers", {}):
+            wrong.append((method, path, "429 without Retry-After"))
+        elif any("X-Request-Id" not in answer.get("headers", {}) for answer in answers.values()):
+            wrong.append((method, path, "no X-Request-Id"))
+    assert wrong == []
