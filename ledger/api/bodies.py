@@ -48,6 +48,8 @@ def _refuse_wrong_types(field: Any, value: Any, name: str) -> None:
         except UnicodeEncodeError:
             raise Problem(400, "bad_text", f"{name}: this is no valid Unicode.", field=name) from None
     wanted = _json_type(field)
+    if wanted is int and isinstance(value, float) and value.is_integer():
+        return  # to JSON Schema 7.0 is a whole number
     if wanted is not None and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is int)):
         raise Problem(400, "wrong_type", f"{name}: {_NAMES[wanted]} is wanted.", field=name)
     if is_instant(field) and not _INSTANT.fullmatch(value):

@@ -41,6 +41,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.postgres, pytest.mark.slow]
 IS_LONG = bool(os.environ.get("LEDGER_LONG_TESTS"))
 # Of each operation: cases by design of schemathesis' coverage, and cases drawn in each mode.
 BY_DESIGN, DRAWN = (100_000, 50) if IS_LONG else (3, 1)
+FOR_ALL = 2
 NOBODY = "nobody"
 ROLES = (
     Role.FINANCE,
@@ -195,8 +196,9 @@ def test_schemathesis_finds_nothing_whoever_asks(schema: Any, books: Books) -> N
     for found in schema.get_all_operations():
         operation = found.ok()
         labels.add(operation.label)
-        for case in cases_of(operation, known):
-            for role in ROLES:
+        for number, case in enumerate(cases_of(operation, known)):
+            # Every role asks every operation; who may do most gets all the cases.
+            for role in ROLES if IS_LONG or number < FOR_ALL else ROLES[:1]:
                 status, wrong = faults_of(case, headers[role])
                 statuses[status] += 1
                 faults += [f"{role}: {one}" for one in wrong]
