@@ -117,7 +117,10 @@ def _pair(pairs: Words, place: int) -> Int64s:
 
 def _midnights_ms(days: Int64s) -> tuple[Int64s, Bools]:
     """Starts of UTC days written as the number 20261003; few of them differ."""
-    distinct, place = np.unique(days, return_inverse=True)
+    if (days == days[:1]).all():  # nearly always, and cheaper than sorting
+        distinct, place = days[:1], np.zeros(len(days), np.int64)
+    else:
+        distinct, place = np.unique(days, return_inverse=True)
     found, is_sound = np.zeros(len(distinct), np.int64), np.ones(len(distinct), bool)
     for number, day in enumerate(distinct.tolist()):
         try:
@@ -165,13 +168,13 @@ def coded(texts: Spans, read: Callable[[bytes], Any]) -> tuple[Coded, Bools]:
         hashes = (hashes ^ words) * _MULTIPLIER
         hashes ^= hashes >> _u(32)
     if (hashes == hashes[0]).all():
-        codes, count = np.zeros(len(texts), np.int64), 1
+        codes, some = np.zeros(len(texts), np.int64), np.zeros(1, np.int64)
+        same: Int64s | int = 0
     else:
         distinct, codes = np.unique(hashes, return_inverse=True)
-        count = len(distinct)
-    some = np.zeros(count, np.int64)
-    some[codes] = np.arange(len(texts))
-    same = some[codes]
+        some = np.zeros(len(distinct), np.int64)
+        some[codes] = np.arange(len(texts))
+        same = some[codes]
     is_sound &= lengths == lengths[same]
     for words in masked:
         is_sound &= words == words[same]

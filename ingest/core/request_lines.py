@@ -8,7 +8,9 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -51,6 +53,25 @@ _TEXT_READERS: dict[str, fields.Reader] = {
     "model": fields.name_text,
     "outcome": fields.one_of(*OUTCOMES),
     "service_class": read_service_class,
+}
+
+
+def _remembered(read: fields.Reader) -> Callable[[bytes], Any]:
+    """Reads a text from its bytes; the same few come with every chunk."""
+    return lru_cache(maxsize=4096)(lambda text: read(text.decode()))
+
+
+def _labels(text: bytes) -> dict[str, str]:
+    try:
+        found: dict[str, str] = fields.labels(_read_labels(text))
+    except msgspec.MsgspecError as error:
+        raise Refusal("bad_value", str(error)) from None
+    return found
+
+
+_CODED_READERS: dict[str, Callable[[bytes], Any]] = {
+    "labels": _labels,
+    **{name: _remembered(read) for name, read in _TEXT_READERS.items()},
 }
 _SHORTEST_ID = 5  # longer than the words for a missing one
 
@@ -116,7 +137,8 @@ class RequestReader:
     def read(self, first: int, raw: Sequence[bytes], limits: Limits) -> tuple[Requests | None, Left]:
         """(requests, the lines left to `parse_line`), both in order. Blank lines are in neither."""
         lines = raw if isinstance(raw, Spans) else Spans.of(raw, between=b"\n")
-        rows, found = self._find(lines, np.flatnonzero(_are_plain(lines, limits)))
+        ends = _without_carriage_returns(lines)
+        rows, found = self._find(lines, ends, np.flatnonzero(_are_plain(lines, ends, limits)))
         requests = None
         if len(rows):
             requests, is_sound = self._judge(first + rows, lines.take(rows), found)
@@ -128,9 +150,8 @@ class RequestReader:
 
     # --- shapes ---------------------------------------------------------------------------------------------
 
-    def _find(self, lines: Spans, rows: Int64s) -> tuple[Int64s, Found]:
+    def _find(self, lines: Spans, ends: Int64s, rows: Int64s) -> tuple[Int64s, Found]:
         """(which of the rows have one of our shapes, the places of their fields); absent ones end before they start"""
-        ends = _without_carriage_returns(lines)
         groups: list[tuple[Int64s, Found]] = []
         matched: list[tuple[int, Shape]] = []
 
@@ -214,7 +235,7 @@ def _without_unused(requests: Requests) -> Requests:
     return requests
 
 
-def _are_plain(lines: Spans, limits: Limits) -> Bools:
+def _are_plain(lines: Spans, ends: Int64s, limits: Limits) -> Bools:
     """Lines without an escape or a control character, of valid UTF-8, not too long."""
     lengths = lines.lengths
     are_plain: Bools = (lengths > 0) & (lengths <= limits.event_bytes)
@@ -223,7 +244,7 @@ def _are_plain(lines: Spans, limits: Limits) -> Bools:
     odd = letters < 0x20
     start, end = int(lines.starts[0]), int(lines.ends[-1])
     if np.count_nonzero(odd[start:end]) != np.count_nonzero(lines.starts[1:] > lines.ends[:-1]):
-        _leave_out(lines, _without_carriage_returns(lines), np.flatnonzero(odd), are_plain)
+        _leave_out(lines, ends, np.flatnonzero(odd), are_plain)
     if b"\\" in lines.buffer:
         _leave_out(lines, lines.ends, np.flatnonzero(letters == ord("\\")), are_plain)
     if not lines.buffer.isascii():
@@ -313,16 +334,6 @@ class _Reading:
     def text(self, name: str) -> Coded:
         if name not in self._found:
             return Coded.constant(None, self._count)
-        read = _TEXT_READERS.get(name)
-        column, is_sound = columns.coded(
-            self._spans(name), _labels if read is None else lambda text: read(text.decode())
-        )
+        column, is_sound = columns.coded(self._spans(name), _CODED_READERS[name])
         self.is_sound &= is_sound
         return column
-
-
-def _labels(text: bytes) -> dict[str, str]:
-    try:
-        return fields.labels(_read_labels(text))
-    except msgspec.MsgspecError as error:
-        raise Refusal("bad_value", str(error)) from None
