@@ -92,6 +92,10 @@ class Shape:
     fields: Mapping[str, tuple[tuple[int, int], tuple[int, int]]]
     guesses: tuple[int, ...]
 
+    @property
+    def quotes(self) -> int:
+        return sum(stretch.count(b'"') for stretch in self.stretches)
+
     @classmethod
     def of(
         cls,

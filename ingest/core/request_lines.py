@@ -155,12 +155,18 @@ class RequestReader:
         groups: list[tuple[Int64s, Found]] = []
         matched: list[tuple[int, Shape]] = []
 
+        quotes: Int64s | None = None
+
         def try_shape(shape: Shape) -> None:
-            nonlocal rows
-            places, found = shape.match(lines.buffer, lines.starts[rows], ends[rows])
+            nonlocal rows, quotes
+            likely = rows
+            if matched:  # the first one nearly always takes all; of others, only lines with as many quotes
+                quotes = _quotes(lines) if quotes is None else quotes
+                likely = rows[quotes[rows] == shape.quotes]
+            places, found = shape.match(lines.buffer, lines.starts[likely], ends[likely])
             if len(places):
-                groups.append((rows[places], found))
-                rows = np.delete(rows, places)
+                groups.append((likely[places], found))
+                rows = np.setdiff1d(rows, likely[places], assume_unique=True)
             matched.append((len(places), shape))
 
         for shape in self._shapes:
@@ -233,6 +239,12 @@ def _without_unused(requests: Requests) -> Requests:
     """Without columns of numbers that only the rows left out had."""
     requests.numbers = {name: values for name, values in requests.numbers.items() if (values != ABSENT).any()}
     return requests
+
+
+def _quotes(lines: Spans) -> Int64s:
+    """How many quotes each line has."""
+    places = np.flatnonzero(np.frombuffer(lines.buffer, np.uint8) == ord('"'))
+    return np.searchsorted(places, lines.ends) - np.searchsorted(places, lines.starts)
 
 
 def _are_plain(lines: Spans, ends: Int64s, limits: Limits) -> Bools:
