@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check format-check lint types imports migrations hosts texts audit format lock bench clean
+.PHONY: help install run test screenshots check format-check lint types imports migrations hosts texts audit format lock bench clean
 
 help: ## what there is
 	@grep -hE '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -66,6 +66,9 @@ format: install ## rewrite the sources as `make check` wants them
 bench: install ## measure against the baselines of the same run
 	@failed=0; for file in tests/bench/bench_*.py; do \
 		echo "== $$file"; $(VENV_PYTHON) $$file || failed=1; done; exit $$failed
+
+screenshots: install ## take the pictures of docs/tour.md again, of a demo month (needs Chromium)
+	@echo "== Taking pictures"; $(VENV_PYTHON) tests/screenshots.py
 
 lock: install ## lock the requirements again after a change of requirements/*.in (needs uv)
 	@uv pip compile --quiet --python-version 3.11 --generate-hashes --universal --no-header \

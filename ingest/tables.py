@@ -18,7 +18,7 @@ from ingest.models import Batch, BatchState, QuarantinedEvent
 from ingest.selectors.identities import Unmapped
 from ingest.selectors.sources import Gap, SourceRow
 from ingest.services.retrying import HOPELESS
-from ledger.models import IdentityMapping
+from ledger.models import Event, IdentityMapping
 from ledger.templatetags.figures import batch_state
 from ledger.views.tables import (
     CODE,
@@ -31,7 +31,7 @@ from ledger.views.tables import (
     choices_of,
     words,
 )
-from ledger.wording import QUARANTINE_STATES, SOURCE_STATES
+from ledger.wording import EVENT_TYPES, QUARANTINE_STATES, SOURCE_STATES
 
 
 def quarantine_table(rows: Callable[[], Sequence[Mapping[str, Any]]], *, can_act: bool = False) -> Table:
@@ -339,3 +339,30 @@ def _resolution(row: QuarantinedEvent) -> Any:
     if row.resolved_at:
         return QUARANTINE_STATES.get(row.resolution, row.resolution)
     return format_html('<span class="alarm">{}</span>', pgettext("quarantine", "open"))
+
+
+def booked_table(rows: Callable[[], QuerySet[Event]]) -> Table:
+    """The events of a batch, each with the way to its page."""
+    return Table(
+        "events",
+        rows,
+        [
+            Column("line", _("Line"), COUNT, field="line"),
+            Column(
+                "event", _("Event"), CODE, of="event_id", field="event_id", link=_to_event, filter=TEXT_FILTER
+            ),
+            Column("type", _("Kind"), of=lambda row: row.get_type_display(), html=_type_in_words),
+            Column("occurred_at", _("Happened"), INSTANT, field="occurred_at"),
+            Column("source", _("Source"), CODE, of="source.uri", field="source__uri"),
+        ],
+        label=_("Events booked from it"),
+        rows_a_page=20,
+    )
+
+
+def _to_event(row: Event) -> str:
+    return reverse("ledger:event", args=[row.source_id, row.event_id])
+
+
+def _type_in_words(row: Event) -> Any:
+    return EVENT_TYPES[row.get_type_display()]

@@ -13,8 +13,10 @@ from rest_framework.response import Response
 
 from billing.api.allocations import WINDOW
 from billing.api.questions import filters_of, instant_of, window_of
+from billing.core.rating_prices import PriceBook
 from billing.core.shortage import GivesWay
 from billing.selectors.periods import ledger_and_now
+from billing.selectors.prices import price_book
 from billing.selectors.shortages import (
     PoolHeadroom,
     PoolShortage,
@@ -120,10 +122,13 @@ class HeadroomView(ListView):
         def fetch(offset: int, limit: int) -> list[PoolHeadroom]:
             return headrooms(at, pools[offset : offset + limit])
 
-        return self.page(fetch, lambda found: _headroom_row(found, own, ledger.currency, at))
+        book = price_book()
+        return self.page(fetch, lambda found: _headroom_row(found, own, ledger.currency, at, book))
 
 
-def _headroom_row(found: PoolHeadroom, own: _Own, currency: str, at: datetime) -> dict[str, Any]:
+def _headroom_row(
+    found: PoolHeadroom, own: _Own, currency: str, at: datetime, book: PriceBook
+) -> dict[str, Any]:
     room = found.headroom
     return {
         "pool": found.pool.slug,
@@ -141,7 +146,7 @@ def _headroom_row(found: PoolHeadroom, own: _Own, currency: str, at: datetime) -
         "currency": currency,
         "waiting": own.waiting(room.waiting),
         "gives_way": [
-            _gives_way_row(one) for one in gives_way(at, found.pool) if own.sees(one.running.holder)
+            _gives_way_row(one) for one in gives_way(at, found, book) if own.sees(one.running.holder)
         ],
     }
 

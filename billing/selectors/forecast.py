@@ -59,7 +59,8 @@ def forecasts(
     access: Access,
     tenants: Collection[str] | None = None,
 ) -> list[TenantForecast]:
-    """Every visible tenant's month, by slug. About ten queries over slots and hourly roll-ups of up to three months."""
+    """Every visible tenant's month, by slug. About ten queries over slots and hourly roll-ups of up to three months,
+    or of the month alone if it is over."""
     zone = ledger.billing_time_zone
     span = month.span(zone)
     horizon = horizon_of(span, now_ms)
@@ -67,11 +68,12 @@ def forecasts(
     seen = visible_to(Tenant.objects.select_related("holder"), access).order_by("holder__slug")
     if tenants is not None:
         seen = seen.filter(holder__slug__in=tenants)
-    since = Span(month.plus(-EARLIER_MONTHS).starts_ms(zone), horizon_ms)
-    figures = _Figures.load(since, zone, access)
+    to_come = _days_to_come(horizon_ms, span.end_ms, zone)
+    # Of a month that is over nothing is left to guess: what went before is not read, nor priced day by day.
+    first_ms = month.plus(-EARLIER_MONTHS).starts_ms(zone) if to_come else span.start_ms
+    figures = _Figures.load(Span(first_ms, horizon_ms), zone, access, priced=bool(to_come))
     months = [str(month.plus(-back)) for back in range(EARLIER_MONTHS + 1)]
     booked = _booked(months, [tenant.pk for tenant in seen])
-    to_come = _days_to_come(horizon_ms, span.end_ms, zone)
     quotas = _token_quotas(month, zone, Span(span.start_ms, horizon_ms), span.end_ms, access)
     first = to_datetime(span.start_ms).astimezone(ZoneInfo(zone)).date()
     last = to_datetime(horizon_ms).astimezone(ZoneInfo(zone)).date()
@@ -106,20 +108,19 @@ class _Figures:
     gpu_us: Mapping[str, Mapping[date, int]]
 
     @classmethod
-    def load(cls, window: Span, zone: str, access: Access) -> _Figures:
+    def load(cls, window: Span, zone: str, access: Access, *, priced: bool) -> _Figures:
         amount: defaultdict[str, dict[date, int]] = defaultdict(dict)
         held: defaultdict[str, dict[date, int]] = defaultdict(dict)
         if window.length_ms <= 0:
             return cls(amount, held)
         tenant_ids = None if access.sees_all_tenants else access.tenant_ids
-        days = [AllocationQuestion(window, zone, ("tenant",), "day", {}, tenant_ids=tenant_ids)]
-        days.append(
-            AllocationQuestion(window, zone, ("tenant",), "day", {"category": HELD}, tenant_ids=tenant_ids)
-        )
-        prices = price_segments(window)
-        for row in allocations(days[0], prices):
-            amount[row.dimensions["tenant"]][_local(row.starts_at, zone)] = row.amount_micro or 0
-        for row in allocations(days[1], prices):
+        if priced:
+            question = AllocationQuestion(window, zone, ("tenant",), "day", {}, tenant_ids=tenant_ids)
+            for row in allocations(question, price_segments(window)):
+                amount[row.dimensions["tenant"]][_local(row.starts_at, zone)] = row.amount_micro or 0
+        of_held = {"category": HELD}
+        question = AllocationQuestion(window, zone, ("tenant",), "day", of_held, tenant_ids=tenant_ids)
+        for row in allocations(question, []):
             held[row.dimensions["tenant"]][_local(row.starts_at, zone)] = row.gpu_us
         return cls(_filled(amount, window, zone), _filled(held, window, zone))
 

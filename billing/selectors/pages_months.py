@@ -182,8 +182,10 @@ class TenantMonth:
         return sum(self.gpu_us.get(name, 0) for name in OCCUPIED)
 
 
-def tenant_months(period: Period, before: Period | None, access: Access) -> list[TenantMonth]:
-    """Tenants by slug, each with its statement. Three queries."""
+def tenant_months(
+    period: Period, before: Period | None, access: Access, held: Mapping[int | None, dict[str, int]]
+) -> list[TenantMonth]:
+    """Tenants by slug, each with its statement. Two queries. held: of gpu_us_by_tenant."""
     statements = (
         visible_to(Statement.objects.filter(period=period), access)
         .select_related("tenant__holder", "period")
@@ -191,7 +193,6 @@ def tenant_months(period: Period, before: Period | None, access: Access) -> list
         .order_by("tenant__holder__slug")
     )
     earlier = {} if before is None else _totals_of(before, access)
-    held = gpu_us_by_tenant(period, access)
     rows = []
     for statement in statements:
         before_minor = earlier.get(statement.tenant_id)
@@ -212,7 +213,8 @@ def _totals_of(period: Period, access: Access) -> dict[int, int]:
 
 
 def gpu_us_by_tenant(period: Period, access: Access) -> dict[int | None, dict[str, int]]:
-    """Tenant id (None: the platform and suspense) -> category -> gpu_us of the month. One query."""
+    """Tenant id (None: the platform and suspense) -> category -> gpu_us of the month. One query, which reads every
+    slot of the month: ask once a page."""
     rows = (
         visible_to(Allocation.objects.all(), access)
         .filter(starts_at__gte=period.starts_at, starts_at__lt=period.ends_at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db.models import F, Sum
@@ -10,7 +10,7 @@ from django.db.models.functions import Coalesce
 from django.utils.translation import gettext as _
 
 from billing.core.statement import seal
-from billing.models import Allocation, PoolSlot, Statement, StatementLine, StatementState
+from billing.models import PoolSlot, Statement, StatementLine, StatementState
 from billing.selectors.pages_months import PoolMonth
 from ledger.core.figures import set_digits
 from ledger.core.units import gpu_hours_fixed, micro_text
@@ -40,11 +40,16 @@ def hours(gpu_us: int) -> str:
     return set_digits(gpu_hours_fixed(gpu_us))
 
 
-def month_proofs(period: Period, pools: Sequence[PoolMonth], statements: Sequence[Statement]) -> list[Proof]:
-    """A constant number of queries (four)."""
+def month_proofs(
+    period: Period,
+    pools: Sequence[PoolMonth],
+    statements: Sequence[Statement],
+    held: Mapping[int | None, Mapping[str, int]],
+) -> list[Proof]:
+    """A constant number of queries (four). held: of gpu_us_by_tenant, for somebody who sees all tenants."""
     return [
         _capacity_is_conserved(pools),
-        *_holders_add_up(period),
+        *_holders_add_up(period, held),
         _lines_add_up(statements),
         _transfers_are_the_totals(period, statements),
     ]
@@ -59,18 +64,16 @@ def _capacity_is_conserved(pools: Iterable[PoolMonth]) -> Proof:
     return Proof(text % {"filled": hours(filled), "capacity": hours(capacity)}, off == 0)
 
 
-def _holders_add_up(period: Period) -> list[Proof]:
+def _holders_add_up(period: Period, held_by: Mapping[int | None, Mapping[str, int]]) -> list[Proof]:
     during = {"starts_at__gte": period.starts_at, "starts_at__lt": period.ends_at}
     of_pools = PoolSlot.objects.filter(**during).aggregate(
         **{name: Coalesce(Sum(f"{name}_gpu_us"), 0) for name in COUNTED_TWICE}
     )
-    of_holders = Allocation.objects.filter(**during).aggregate(
-        **{name: Coalesce(Sum(f"{name}_gpu_us"), 0) for name in (*COUNTED_TWICE, "lent")}
-    )
-    held = sum(int(of_holders[name]) for name in COUNTED_TWICE)
+    of_holders = {name: sum(parts[name] for parts in held_by.values()) for name in (*COUNTED_TWICE, "lent")}
+    held = sum(of_holders[name] for name in COUNTED_TWICE)
     wanted = sum(int(of_pools[name]) for name in COUNTED_TWICE)
-    agree = all(int(of_holders[name]) == int(of_pools[name]) for name in COUNTED_TWICE)
-    lent, borrowed = int(of_holders["lent"]), int(of_holders["borrowed"])
+    agree = all(of_holders[name] == int(of_pools[name]) for name in COUNTED_TWICE)
+    lent, borrowed = of_holders["lent"], of_holders["borrowed"]
     tenants = _("Tenants and services: theirs add up to %(held)s of %(wanted)s GPU-hours of the pools.")
     lending = _("Lending: %(lent)s GPU-hours lent, %(borrowed)s borrowed.")
     return [

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from billing.core.allocation_at import InstantSplit
 from billing.core.pool_moments import OCCUPANCY, Change
 from billing.core.preemption_workload import victim_holding
+from billing.core.rating_prices import PriceBook
 from billing.core.shortage import (
     GivesWay,
     Headroom,
@@ -22,7 +23,6 @@ from billing.core.shortage import (
     shortages,
 )
 from billing.models import PreemptionRecord
-from billing.selectors.prices import price_book
 from billing.services.allocation_facts import HolderIndex, void_events
 from billing.services.preemption_facts import workload_histories
 from billing.services.preemption_moments import read_changes, service_owners
@@ -32,11 +32,13 @@ from ledger.models import Pool, ServiceClass, Subject
 
 @dataclass(frozen=True)
 class PoolHeadroom:
-    """A pool's headroom at an instant. split: of its holders then."""
+    """A pool's headroom at an instant. split: of its holders then; changes, void: what it was read from."""
 
     pool: Pool
     headroom: Headroom
     split: InstantSplit
+    changes: Sequence[Change]
+    void: list[int]
 
 
 @dataclass(frozen=True)
@@ -75,17 +77,14 @@ def headrooms(at: datetime, pools: Iterable[Pool]) -> list[PoolHeadroom]:
     found = []
     for pool in pools:
         changes = read_changes(pool, Span(to_ms(at), to_ms(at) + 1), void, index)
-        found.append(PoolHeadroom(pool, *headroom(changes, to_ms(at), owners)))
+        found.append(PoolHeadroom(pool, *headroom(changes, to_ms(at), owners), changes, void))
     return found
 
 
-def gives_way(at: datetime, pool: Pool) -> list[GivesWay]:
+def gives_way(at: datetime, found: PoolHeadroom, book: PriceBook) -> list[GivesWay]:
     """Workloads that hold more than they are entitled to, in the order in which they would give way."""
-    index, void = HolderIndex.load(), void_events()
-    changes = read_changes(pool, Span(to_ms(at), to_ms(at) + 1), void, index)
-    _, split = headroom(changes, to_ms(at), service_owners())
-    running = _running(at, pool, changes, void)
-    return giving_way(running, split, _prices(at, pool, running), to_ms(at))
+    running = _running(at, found.pool, found.changes, found.void)
+    return giving_way(running, found.split, _prices(at, found.pool, running, book), to_ms(at))
 
 
 def _running(at: datetime, pool: Pool, changes: Iterable[Change], void: list[int]) -> list[Running]:
@@ -114,8 +113,7 @@ def _running(at: datetime, pool: Pool, changes: Iterable[Change], void: list[int
     return found
 
 
-def _prices(at: datetime, pool: Pool, running: Iterable[Running]) -> Prices:
-    book = price_book()
+def _prices(at: datetime, pool: Pool, running: Iterable[Running], book: PriceBook) -> Prices:
     classes = {True: str(ServiceClass.PREEMPTIBLE.label), False: str(ServiceClass.GUARANTEED.label)}
     return {
         (one.holder, one.preemptible): book.prices(pool.slug, classes[one.preemptible], to_ms(at))
@@ -127,35 +125,39 @@ def shortages_of(window: Span, pools: Iterable[Pool]) -> list[PoolShortage]:
     """Shortages that touch the window, by start and pool. A shortage older than a week before the window is shown
     as having begun then. A few queries per pool, and one sweep over its changes."""
     index, void, owners = HolderIndex.load(), void_events(), service_owners()
-    found: list[PoolShortage] = []
-    for pool in pools:
-        swept = shortages(read_changes(pool, window, void, index), owners, window)
-        if swept:
-            found += _with_preemptions(pool, swept, window)
+    swept = {pool: shortages(read_changes(pool, window, void, index), owners, window) for pool in pools}
+    records = _decided_during(swept, window)
+    found = [one for pool in swept for one in _with_preemptions(pool, swept[pool], records[pool.pk])]
     return sorted(found, key=lambda one: (one.shortage.starts_ms, one.pool.slug))
 
 
-def _with_preemptions(pool: Pool, swept: list[Shortage], window: Span) -> Iterable[PoolShortage]:
-    records = {
-        to_ms(record.decided_at): record
-        for record in PreemptionRecord.objects.filter(
-            pool=pool,
+def _decided_during(
+    swept: Mapping[Pool, Sequence[Shortage]], window: Span
+) -> dict[int, list[PreemptionRecord]]:
+    """Preemptions from the first shortage on, by pool and in order. One query."""
+    found: defaultdict[int, list[PreemptionRecord]] = defaultdict(list)
+    first_ms = min((some[0].starts_ms for some in swept.values() if some), default=window.end_ms)
+    for record in (
+        PreemptionRecord.objects.filter(
+            pool__in=[pool.pk for pool in swept],
             queued_only=False,
-            decided_at__gt=to_datetime(swept[0].starts_ms),
+            decided_at__gt=to_datetime(first_ms),
             decided_at__lt=to_datetime(window.end_ms),
         )
         .select_related("victim", "preemptor")
         # Of several at one instant the first by id is kept, being the last put in.
         .order_by("decided_at", "-preemption")
-    }
-    counts = Counter(
-        PreemptionRecord.objects.filter(
-            pool=pool, queued_only=False, decided_at__in=[record.decided_at for record in records.values()]
-        ).values_list("decided_at", flat=True)
-    )
+    ):
+        found[record.pool_id].append(record)
+    return found
+
+
+def _with_preemptions(
+    pool: Pool, swept: Sequence[Shortage], decided: Sequence[PreemptionRecord]
+) -> Iterator[PoolShortage]:
+    records = {to_ms(record.decided_at): record for record in decided}
+    counts = Counter(to_ms(record.decided_at) for record in decided)
     for shortage in swept:
         caused = preemptions_of(shortage, list(records))
         first = records[caused[0]] if caused else None
-        yield PoolShortage(
-            pool, shortage, sum(counts[records[decided].decided_at] for decided in caused), first
-        )
+        yield PoolShortage(pool, shortage, sum(counts[decided_ms] for decided_ms in caused), first)

@@ -26,6 +26,7 @@ from billing.selectors.pages_months import (
     PoolMonth,
     TenantMonth,
     exceptions_of,
+    gpu_us_by_tenant,
     month_rows,
     neighbour_before,
     pool_months,
@@ -164,7 +165,11 @@ class MonthPage(KnownThenPage, ActingPage):
 
     @cached_property
     def tenants(self) -> list[TenantMonth]:
-        return tenant_months(self.period, self.before, self.access)
+        return tenant_months(self.period, self.before, self.access, self.held)
+
+    @cached_property
+    def held(self) -> dict[int | None, dict[str, int]]:
+        return gpu_us_by_tenant(self.period, self.access)
 
     @cached_property
     def requeued(self) -> dict[str, RequeuedRow]:
@@ -243,7 +248,9 @@ class MonthPage(KnownThenPage, ActingPage):
             if self.may_act() and self.period.state != PeriodState.CLOSED
             else [],
             "has_residuals": bool(self.residuals),
-            "proofs": month_proofs(self.period, self.pools, [row.statement for row in self.tenants]),
+            "proofs": month_proofs(
+                self.period, self.pools, [row.statement for row in self.tenants], self.held
+            ),
             "total_minor": sum(row.statement.total_minor for row in self.tenants),
         }
 

@@ -29,6 +29,7 @@ from billing.selectors.pages_pools import (
     planned_changes,
     workloads_now,
 )
+from billing.selectors.prices import price_book
 from billing.selectors.reservations import ReservationRow, reservations
 from billing.selectors.shortages import PoolHeadroom, gives_way, headrooms
 from billing.views.heat import Choice
@@ -100,7 +101,7 @@ class PoolPage(TablePage):
             buckets_table(lambda: self.buckets, link),
             reservations_table(lambda: reservations(self.now, until=None, pools=[pool]), self.names),
             planned_table(lambda: list(planned_changes(self.pool, self.now))),
-            gives_way_table(lambda: gives_way(self.now, self.pool), pool, ledger_of(self.request).currency),
+            gives_way_table(self._gives_way, pool, ledger_of(self.request).currency),
             workloads_table(lambda: workloads_now(self.pool, self.now), pool),
         ]
 
@@ -123,11 +124,16 @@ class PoolPage(TablePage):
             "chart": pool_chart(buckets, shown_zone(self.request), urls) if buckets else None,
             "busiest": max(buckets, key=lambda one: sum(one.gpu_us[name] for name in occupied), default=None),
             "idlest": max(buckets, key=lambda one: one.gpu_us["reserved_idle"], default=None),
-            "state": self._state(),
+            "state": self.room,
         }
 
-    def _state(self) -> PoolHeadroom | None:
-        return next(iter(headrooms(self.now, [self.pool])), None)
+    @cached_property
+    def room(self) -> PoolHeadroom:
+        (found,) = headrooms(self.now, [self.pool])
+        return found
+
+    def _gives_way(self) -> list[GivesWay]:
+        return gives_way(self.now, self.room, price_book())
 
 
 def _zoom_names() -> dict[str, str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
 from django.http import Http404, QueryDict
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -78,15 +80,28 @@ class SettingsPage(ActingPage):
         return _("Approved; open months that it touches are computed again.")
 
 
-def _state(version: Any, later: QuerySet[Any]) -> str:
-    """Of a dated version among those of the same thing: in force now, to come, or over."""
-    now = timezone.now()
-    if version.valid_from > now:
-        return str(_STATES["future"])
-    is_over = (version.ended_at and version.ended_at <= now) or later.filter(
-        valid_from__gt=version.valid_from, valid_from__lte=now
-    ).exists()
-    return str(_STATES["past" if is_over else "current"])
+@dataclass(frozen=True)
+class _Version:
+    """A dated version among those of the same thing: in force now, to come, or over."""
+
+    row: Any
+    state: str
+
+
+def _versions(rows: Iterable[Any], thing: Callable[[Any], Any]) -> list[_Version]:
+    now, rows = timezone.now(), list(rows)
+    begun = [row for row in rows if row.valid_from <= now]
+    newest: dict[Any, datetime] = {}
+    for row in begun:
+        newest[thing(row)] = max(row.valid_from, newest.get(thing(row), row.valid_from))
+
+    def state(row: Any) -> str:
+        if row.valid_from > now:
+            return str(_STATES["future"])
+        is_over = (row.ended_at and row.ended_at <= now) or row.valid_from < newest[thing(row)]
+        return str(_STATES["past" if is_over else "current"])
+
+    return [_Version(row, state(row)) for row in rows]
 
 
 def _class_of(row: GpuPrice) -> str:
@@ -144,24 +159,30 @@ def token_prices_table() -> Table:
 def policies_table() -> Table:
     return Table(
         "policies",
-        lambda: list(Policy.objects.order_by("-valid_from")),
+        lambda: _versions(Policy.objects.order_by("-valid_from"), lambda row: "policy"),
         [
-            Column("state", _("State"), of=lambda row: _state(row, Policy.objects.all())),
-            Column("valid_from", _("From"), INSTANT),
-            Column("preemption_charged_to", _("Re-queued time is charged to"), words(preemption_payer)),
+            Column("state", _("State")),
+            Column("valid_from", _("From"), INSTANT, of="row.valid_from"),
+            Column(
+                "preemption_charged_to",
+                _("Re-queued time is charged to"),
+                words(preemption_payer),
+                of="row.preemption_charged_to",
+            ),
             Column(
                 "unreserved_idle",
                 _("Unreserved idle time is paid by"),
                 words(lambda code: IDLE_PAYERS.get(code, code)),
+                of="row.unreserved_idle",
             ),
-            Column("lend_credit", _("Credit for lending"), CODE),
+            Column("lend_credit", _("Credit for lending"), CODE, of="row.lend_credit"),
             Column(
                 "names_visible",
                 _("Names across tenants"),
-                of=lambda row: _("Shown") if row.names_visible else _("Aliases"),
+                of=lambda version: _("Shown") if version.row.names_visible else _("Aliases"),
             ),
-            Column("by", _("Recorded by"), of="recorded_by"),
-            Column("reason", _("Reason")),
+            Column("by", _("Recorded by"), of="row.recorded_by"),
+            Column("reason", _("Reason"), of="row.reason"),
         ],
         label=_("Policies"),
         empty=_("There is no policy; the defaults of the design hold."),
@@ -171,21 +192,20 @@ def policies_table() -> Table:
 def contracts_table() -> Table:
     return Table(
         "contracts",
-        lambda: list(
-            Contract.objects.select_related("tenant__holder").order_by("tenant__holder__slug", "-valid_from")
+        lambda: _versions(
+            Contract.objects.select_related("tenant__holder").order_by("tenant__holder__slug", "-valid_from"),
+            lambda row: row.tenant_id,
         ),
         [
-            Column("tenant", _("Tenant"), of="tenant.slug", filter=TEXT_FILTER),
-            Column(
-                "state", _("State"), of=lambda row: _state(row, Contract.objects.filter(tenant=row.tenant))
-            ),
-            Column("valid_from", _("From"), INSTANT),
-            Column("kind", _("Kind of contract"), CODE),
-            Column("token_quota", _("Token quota"), COUNT),
-            Column("committed_tokens", _("Committed tokens"), COUNT),
-            Column("on_preemption", _("On preemption"), CODE),
-            Column("by", _("Recorded by"), of="recorded_by"),
-            Column("reason", _("Reason")),
+            Column("tenant", _("Tenant"), of="row.tenant.slug", filter=TEXT_FILTER),
+            Column("state", _("State")),
+            Column("valid_from", _("From"), INSTANT, of="row.valid_from"),
+            Column("kind", _("Kind of contract"), CODE, of="row.kind"),
+            Column("token_quota", _("Token quota"), COUNT, of="row.token_quota"),
+            Column("committed_tokens", _("Committed tokens"), COUNT, of="row.committed_tokens"),
+            Column("on_preemption", _("On preemption"), CODE, of="row.on_preemption"),
+            Column("by", _("Recorded by"), of="row.recorded_by"),
+            Column("reason", _("Reason"), of="row.reason"),
         ],
         label=_("Contracts"),
         empty=_("No tenant has a contract of its own; GPU time at the rate card holds."),

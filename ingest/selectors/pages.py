@@ -9,11 +9,18 @@ from typing import Any
 from django.db.models import Count, Max, QuerySet, Sum
 
 from ingest.models import Batch, BatchState, QuarantinedEvent
+from ledger.models import Event
 
 
 def batches() -> QuerySet[Batch]:
     """The newest first, without their bytes."""
     return Batch.objects.defer("body").order_by("-pk")
+
+
+def booked_from(batch: Batch) -> QuerySet[Event]:
+    """The events of a batch in order of its lines, without their content. Uses the booking's index."""
+    events = Event.objects.filter(booking__batch=batch.pk).defer("body", "content_hash")
+    return events.select_related("source").order_by("line", "pk")
 
 
 @dataclass(frozen=True)

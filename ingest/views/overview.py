@@ -10,9 +10,9 @@ from django.utils import timezone
 
 from ingest.models import Batch
 from ingest.selectors.identities import count_unmapped
-from ingest.selectors.pages import batches, intake, open_quarantine
+from ingest.selectors.pages import batches, booked_from, intake, open_quarantine
 from ingest.selectors.sources import known_sources, source_rows
-from ingest.tables import batches_table, quarantine_table, quarantined_table, sources_table
+from ingest.tables import batches_table, booked_table, quarantine_table, quarantined_table, sources_table
 from ledger.selectors.silence import silent_sources
 from ledger.views.page import runs_the_ledger
 from ledger.views.tables import Table, TablePage
@@ -56,7 +56,10 @@ class BatchPage(TablePage):
         return super().get(request, **kwargs)
 
     def tables(self, **_: Any) -> list[Table]:
-        return [quarantined_table(lambda: self.batch.quarantine.order_by("line"))]
+        return [
+            quarantined_table(lambda: self.batch.quarantine.order_by("line")),
+            booked_table(lambda: booked_from(self.batch)),
+        ]
 
     def context(self, **_: Any) -> dict[str, Any]:
         raw, is_cut = readable(self.batch)

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.http import Http404
 
-from ledger.models import Correction, Event
+from ledger.models import Correction, Event, PreemptionReport
 from ledger.querysets import visible_to
 from ledger.views.page import Page
 from ledger.wording import EVENT_TYPES
@@ -29,8 +29,16 @@ class EventPage(Page):
             "type_name": EVENT_TYPES[event.get_type_display()],
             "hash": bytes(event.content_hash).hex(),
             "body": json.dumps(event.body, indent=2, ensure_ascii=False, sort_keys=True),
+            "report": self._report(event),
             "levels": levels.order_by("starts_at", "pk"),
             "corrections": Correction.objects.filter(
                 supersedes_source=event.source.uri, supersedes_event_id=event.event_id
             ).select_related("event__source"),
         }
+
+    def _report(self, event: Event) -> PreemptionReport | None:
+        """What the event says of a preemption of a workload: both sides stand there, so not for tenants."""
+        if not self.access.may_read_ingest:
+            return None
+        reports = PreemptionReport.objects.filter(event=event, victim_workload__isnull=False)
+        return reports.select_related("pool").first()

@@ -50,8 +50,9 @@ class Complaints:
 
 
 def _was_left_behind(request: Request) -> bool:
-    """The icon is fetched after the page has loaded; going on to the next page breaks that off."""
-    return request.failure == "net::ERR_ABORTED" and request.url.endswith("/mark.svg")
+    """Going on to the next page breaks off what of this one is not there yet; what is missing answers with a 404."""
+    may_be_left = "/static/" in request.url or request.is_navigation_request()
+    return request.failure == "net::ERR_ABORTED" and may_be_left
 
 
 def _is_ours(url: str, ours: str) -> bool:
