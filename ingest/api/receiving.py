@@ -55,6 +55,8 @@ def count_events(body: Body, limits: Limits) -> int:
             unpack([body.content], body.encoding, limits.unpacked_bytes), body.content_type, limits
         ):
             events += len(group.raw) - group.raw.count(b"")
+            if is_single and any(raw.strip() and raw.lstrip()[:1] != b"{" for raw in map(bytes, group.raw)):
+                raise Problem(400, "not_object", "An event is a JSON object.")
             if is_single:
                 for verdict in parse_lines(group, 2**62, limits):
                     _refuse_what_is_no_event(verdict)
