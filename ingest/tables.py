@@ -19,10 +19,12 @@ from ingest.selectors.identities import Unmapped
 from ingest.selectors.sources import Gap, SourceRow
 from ingest.services.retrying import HOPELESS
 from ledger.models import Event, IdentityMapping
+from ledger.selectors.silence import OpenHolder
 from ledger.templatetags.figures import batch_state
 from ledger.views.tables import (
     CODE,
     COUNT,
+    GPUS,
     INSTANT,
     TEXT_FILTER,
     Column,
@@ -32,6 +34,8 @@ from ledger.views.tables import (
     words,
 )
 from ledger.wording import EVENT_TYPES, QUARANTINE_STATES, SOURCE_STATES
+
+HOLDERS_A_PAGE = 200  # are ended at once: those that can be seen with their boxes
 
 
 def quarantine_table(rows: Callable[[], Sequence[Mapping[str, Any]]], *, can_act: bool = False) -> Table:
@@ -199,6 +203,36 @@ def gaps_table(rows: Callable[[], Sequence[Gap]]) -> Table:
         ],
         label=_("Gaps"),
         empty=_("It has told of no gap."),
+    )
+
+
+def holders_table(rows: Callable[[], Sequence[OpenHolder]], *, can_act: bool) -> Table:
+    """Who holds GPUs by a silent source's last word; its boxes belong to the form `end` of the page."""
+    return Table(
+        "holders",
+        rows,
+        [
+            *(
+                [Column("choose", _("Choose"), of="key", html=_choose_holder, can_sort=False, in_csv=False)]
+                * can_act
+            ),
+            Column("workload", _("Workload"), CODE, filter=TEXT_FILTER),
+            Column("pool", _("Pool"), filter=TEXT_FILTER),
+            Column("holder", _("Holder"), filter=TEXT_FILTER),
+            Column("gpus", _("GPUs"), GPUS, of="milli_gpus"),
+            Column("since", _("Since"), INSTANT, of="starts_at"),
+        ],
+        label=_("Who still holds GPUs"),
+        caption=_("Who still holds GPUs by its last word"),
+        rows_a_page=HOLDERS_A_PAGE,
+    )
+
+
+def _choose_holder(row: OpenHolder) -> Any:
+    return format_html(
+        '<input type="checkbox" form="end" name="holder" value="{}" checked aria-label="{}">',
+        row.key,
+        row.workload,
     )
 
 

@@ -260,7 +260,7 @@ class AlertPage(_ActingPage):
             return ""
         if alert.kind in ("ingest_lag", "silent_source", "unattributed"):
             return reverse("ingest:overview")
-        return reverse("billing:cluster") + f"#pool-{alert.pool.slug}" if alert.pool else ""
+        return reverse("billing:pool", args=[alert.pool.slug]) if alert.pool else ""
 
     def do(self, form: QueryDict, by: Actor, **kwargs: Any) -> str:
         alert = _alert_or_404(self, kwargs["alert_id"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
@@ -14,6 +15,7 @@ from django.utils.translation import gettext as _
 
 from billing.selectors.names import Names
 from billing.selectors.pages_cluster import (
+    HolderNow,
     PoolNow,
     Preempting,
     RepeatVictim,
@@ -41,6 +43,7 @@ from ledger.views.tables import (
     NOWRAP,
     TEXT_FILTER,
     Column,
+    Filter,
     Table,
     TablePage,
 )
@@ -87,6 +90,7 @@ class ClusterPage(TablePage):
             preempting_table(lambda: who_is_preempting(self.access, self.window), self.names),
             victims_table(lambda: repeat_victims(self.access, self.window), self.names),
             preemption_table("recent", _("Recent preemptions"), recent, self.access),
+            holders_table(lambda: self.pools),
         ]
 
     def context(self) -> dict[str, Any]:
@@ -209,6 +213,41 @@ def shortages_table(rows: Callable[[], Sequence[PoolShortage]]) -> Table:
         label=_("Shortages"),
         rows_a_page=15,
         empty=_("No pool was short."),
+    )
+
+
+@dataclass(frozen=True)
+class HeldIn:
+    """What one holder has in one pool."""
+
+    pool: Pool
+    holder: HolderNow
+
+
+def holders_table(pools: Callable[[], Sequence[PoolNow]]) -> Table:
+    def rows() -> list[HeldIn]:
+        return [HeldIn(row.pool, holder) for row in pools() for holder in row.holders]
+
+    return Table(
+        "holders",
+        rows,
+        [
+            Column("holder", _("Holder"), of="holder.name", filter=TEXT_FILTER),
+            Column(
+                "pool",
+                _("Pool"),
+                NOWRAP,
+                of="pool.slug",
+                link=lambda row: reverse("billing:pool", args=[row.pool.slug]),
+                filter=Filter(choices=lambda: [(row.pool.slug, row.pool.slug) for row in pools()]),
+            ),
+            Column("reserved", _("Reserved"), GPUS, of="holder.reserved_milli"),
+            Column("occupied", _("Occupied"), GPUS, of="holder.held_milli"),
+            Column("pending", _("Pending"), GPUS, of="holder.pending_milli"),
+        ],
+        label=_("Who holds what"),
+        rows_a_page=30,
+        empty=_("Nobody holds, reserves or waits for anything."),
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponseBase
+from django.urls import reverse
+from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
 from billing.charts import Phase, preemption_chart
@@ -32,8 +35,8 @@ from ledger.core.periods import Month, to_ms
 from ledger.core.units import MS_PER_MINUTE
 from ledger.models import Source
 from ledger.templatetags.figures import count_cell, duration, gpu_hours_cell, money_cell
-from ledger.views.page import Page, billing_zone, ledger_of, shown_zone
-from ledger.views.tables import Table, TablePage
+from ledger.views.page import billing_zone, ledger_of, shown_zone
+from ledger.views.tables import CODE, GPU_HOURS, GPUS, TEXT_FILTER, Column, Table, TablePage
 
 
 class MonthPreemptionsPage(TablePage):
@@ -119,17 +122,28 @@ class Moment:
     is_hit: bool = False
 
 
-class PreemptionPage(Page):
+class PreemptionPage(TablePage):
     """One record: its story, its timeline, its measures with their evidence, and the events that told of it."""
 
     template = "billing/preemption.html"
 
-    def context(self, preemption_id: UUID, **_: Any) -> dict[str, Any]:
-        record = preemption_records(self.access).filter(pk=preemption_id).first()
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        record = preemption_records(self.access).filter(pk=kwargs["preemption_id"]).first()
         if record is None:
             raise Http404
-        names = Names(self.access, at=record.decided_at)
-        side = shown(record, names, self.access)[0]
+        self.record = record
+        return super().get(request, **kwargs)
+
+    @cached_property
+    def names(self) -> Names:
+        return Names(self.access, at=self.record.decided_at)
+
+    def tables(self, preemption_id: UUID) -> list[Table]:
+        return [parts_table(lambda: self.parts), events_table(lambda: self.events)]
+
+    def context(self, preemption_id: UUID) -> dict[str, Any]:
+        record = self.record
+        side = shown(record, self.names, self.access)[0]
         work = self._name_of_work(side)
         month = Month.containing(to_ms(record.decided_at), billing_zone(self.request))
         return {
@@ -140,8 +154,8 @@ class PreemptionPage(Page):
             "story": story(side, work),
             "timeline": timeline(record),
             "chart": preemption_chart(phases(record), shown_zone(self.request)),
-            "shares": self._shares(record, names),
-            "events": self._events(record),
+            "shares": self.parts,
+            "events": self.events,
             "others": neighbours_of(record, self.access)[:10],
             "currency": ledger_of(self.request).currency,
         }
@@ -155,24 +169,69 @@ class PreemptionPage(Page):
         ).first()
         return row.name if row is not None and row.name else workload
 
-    def _shares(self, record: PreemptionRecord, names: Names) -> list[dict[str, Any]]:
+    @cached_property
+    def parts(self) -> list[dict[str, Any]]:
         """Where a shared service was hit: whose part was how large. A tenant sees its own part only."""
-        shares = [share for share in record.shares.all() if self.access.sees_tenant(share.account.tenant_id)]
-        if len(record.shares.all()) < 2:
+        all_shares = self.record.shares.all()
+        if len(all_shares) < 2:
             return []
-        return [{"tenant": names.shown(share.account.tenant_id), "share": share} for share in shares]
+        return [
+            {"tenant": self.names.shown(share.account.tenant_id), "share": share}
+            for share in all_shares
+            if self.access.sees_tenant(share.account.tenant_id)
+        ]
 
-    def _events(self, record: PreemptionRecord) -> list[dict[str, Any]]:
+    @cached_property
+    def events(self) -> list[dict[str, Any]]:
         """The reports name both parties, so only the ledger's own people go on to them."""
         if not self.access.may_read_ingest:
             return []
-        uris = {uri for uri, _ in record.events}
+        uris = {uri for uri, _event_id in self.record.events}
         sources = {source.uri: source for source in Source.objects.filter(uri__in=uris)}
         return [
             {"source": sources[uri], "event_id": event_id}
-            for uri, event_id in record.events
+            for uri, event_id in self.record.events
             if uri in sources
         ]
+
+
+def parts_table(rows: Callable[[], list[dict[str, Any]]]) -> Table:
+    hours = _("GPU-hours")
+
+    def column(name: str, title: str) -> Column:
+        return Column(f"{name}_gpu_hours", title, GPU_HOURS, of=f"share.{name}_gpu_us", unit=hours)
+
+    return Table(
+        "parts",
+        rows,
+        [
+            Column("tenant", _("Tenant"), filter=TEXT_FILTER),
+            Column("gpus", _("GPUs"), GPUS, of="share.milli_gpus"),
+            column("lost", _("Lost")),
+            column("recompute", _("Recompute")),
+            column("waiting", _("Waiting")),
+        ],
+        label=_("Parts by tenant"),
+    )
+
+
+def events_table(rows: Callable[[], list[dict[str, Any]]]) -> Table:
+    return Table(
+        "events",
+        rows,
+        [
+            Column(
+                "event",
+                _("Event"),
+                CODE,
+                of="event_id",
+                link=lambda row: reverse("ledger:event", args=[row["source"].pk, row["event_id"]]),
+                filter=TEXT_FILTER,
+            ),
+            Column("source", _("Source"), CODE, of="source.uri", filter=TEXT_FILTER),
+        ],
+        label=_("Source events"),
+    )
 
 
 def timeline(record: PreemptionRecord) -> list[Moment]:

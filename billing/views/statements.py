@@ -51,7 +51,7 @@ from billing.selectors.pages_bill import (
     labels_inside,
     quota_of,
 )
-from billing.selectors.pages_lines import line_detail
+from billing.selectors.pages_lines import LineDetail, line_detail
 from billing.selectors.pages_months import HOLDER_CATEGORIES
 from billing.selectors.pages_preemptions import ShownPreemption, requeued_of, shown
 from billing.selectors.pages_proofs import statement_proofs
@@ -78,6 +78,7 @@ from billing.services.disputes import (
 from billing.tasks import recompute_open_months
 from billing.views.as_of import KnownThenPage
 from billing.views.heat import Choice, choose
+from billing.views.line_tables import line_tables
 from billing.views.preemption_table import preemption_side_table
 from billing.views.statement_tables import (
     borne_table,
@@ -352,12 +353,21 @@ class StatementLinePage(_DisputablePage):
 
     template = "billing/line.html"
 
+    @cached_property
+    def line(self) -> StatementLine:
+        statement = statement_or_404(self.kwargs["month"], self.kwargs["tenant"], self.access)
+        return _line_or_404(statement, self.kwargs["position"])
+
+    @cached_property
+    def detail(self) -> LineDetail:
+        day = self.request.GET.get("day", "")
+        return line_detail(self.line.statement, self.line, self.access, day)
+
     def tables(self, month: str, tenant: str, position: int) -> list[Table]:
-        return []
+        return line_tables(self.line, lambda: self.detail, leads_to_pools=self.access.sees_all_tenants)
 
     def context(self, month: str, tenant: str, position: int) -> dict[str, Any]:
-        statement = statement_or_404(month, tenant, self.access)
-        line = _line_or_404(statement, position)
+        line, statement = self.line, self.line.statement
         disputes = list(disputes_for(self.access).filter(statement=statement, line_key=line.key))
         return {
             "month": month,
@@ -365,7 +375,7 @@ class StatementLinePage(_DisputablePage):
             "tenant": statement.tenant,
             "line": line,
             "records": preemptions_named([line], self.access),
-            "detail": line_detail(statement, line, self.access, self.request.GET.get("day", "")),
+            "detail": self.detail,
             "disputes": disputes,
             "open_dispute": next((one for one in disputes if one.state in ("open", "answered")), None),
             "may_dispute": statement.tenant_id in self.access.tenant_ids

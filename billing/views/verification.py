@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import QuerySet
@@ -11,10 +14,11 @@ from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
-from billing.models import Deviation, RunState, VerificationRun
+from billing.models import Deviation, RunState, Statement, VerificationRun
 from ledger.core.units import MS_PER_SECOND
+from ledger.models import Period
 from ledger.templatetags.figures import month_name
 from ledger.views.page import runs_the_ledger
 from ledger.views.tables import CODE, COUNT, DURATION, INSTANT, TEXT_FILTER, Column, Filter, Table, TablePage
@@ -119,10 +123,10 @@ class VerificationPage(TablePage):
         return response
 
     def tables(self, run_id: int) -> list[Table]:
-        return [deviations_table(self.run)]
+        return [checks_table(lambda: shown_checks(self.run)), deviations_table(self.run)]
 
     def context(self, run_id: int) -> dict[str, Any]:
-        return {"run": self.run, "progress": progress(self.run), "checks": shown_checks(self.run)}
+        return {"run": self.run, "progress": progress(self.run)}
 
 
 def progress(run: VerificationRun) -> dict[str, Any]:
@@ -144,8 +148,10 @@ def shown_checks(run: VerificationRun) -> list[dict[str, Any]]:
         count = step.get("deviations", 0)
         shown.append(
             {
+                "name": step["name"],
                 "title": check_title(step["name"]),
                 "meaning": CHECK_WORDS.get(step["name"], ("", ""))[1],
+                "code": "deviates" if count else step["state"],
                 "state": _STATES[step["state"]],
                 "is_clean": step["state"] == "done" and not count,
                 "is_failed": step["state"] == "failed" or bool(count),
@@ -156,6 +162,33 @@ def shown_checks(run: VerificationRun) -> list[dict[str, Any]]:
     return shown
 
 
+def checks_table(rows: Callable[[], list[dict[str, Any]]]) -> Table:
+    return Table(
+        "checks",
+        rows,
+        [
+            Column("check", _("Invariant"), of="name", html=lambda row: row["title"]),
+            Column("meaning", _("What is compared"), css=lambda row: "wide"),
+            Column("state", _("Result"), of="code", html=_result),
+            Column("deviations", _("Deviations"), COUNT, of="count", on_page=False),
+            Column("detail", _("Detail"), CODE, on_page=False),
+        ],
+        label=_("What is checked"),
+    )
+
+
+def _result(check: dict[str, Any]) -> Any:
+    css = " firm" if check["is_clean"] else " alarm" if check["is_failed"] else ""
+    count = check["count"]
+    told = check["state"]
+    if count:
+        told = ngettext("%(counter)s deviation", "%(counter)s deviations", count) % {"counter": count}
+    shown = format_html('<span class="state{}">{}</span>', css, told)
+    return (
+        format_html('{} <span class="code">{}</span>', shown, check["detail"]) if check["detail"] else shown
+    )
+
+
 def deviations_table(run: VerificationRun) -> Table:
     return Table(
         "deviations",
@@ -164,18 +197,61 @@ def deviations_table(run: VerificationRun) -> Table:
             Column(
                 "check",
                 _("Invariant"),
-                of="check_name",
+                of="deviation.check_name",
                 field="check_name",
-                html=lambda row: check_title(row.check_name),
+                html=lambda row: check_title(row.deviation.check_name),
                 filter=Filter(lambda: [(name, title) for name, (title, _meaning) in CHECK_WORDS.items()]),
             ),
-            Column("invariant", _("Rule"), field="invariant", on_page=False),
-            Column("where", _("Where"), CODE, field="where", filter=TEXT_FILTER),
-            Column("problem", _("Problem"), CODE, field="problem", filter=TEXT_FILTER),
+            Column("invariant", _("Rule"), of="deviation.invariant", field="invariant", on_page=False),
+            Column(
+                "where",
+                _("Where"),
+                CODE,
+                of="deviation.where",
+                field="where",
+                link=lambda row: row.place,
+                filter=TEXT_FILTER,
+            ),
+            Column(
+                "problem", _("Problem"), CODE, of="deviation.problem", field="problem", filter=TEXT_FILTER
+            ),
         ],
+        present=_placed,
         label=_("Deviations"),
         empty=_("Nothing deviates."),
     )
+
+
+_BATCH = re.compile(r"batch (\d{1,18})")
+_OF_MONTH = re.compile(r"(\d{4}-(?:0[1-9]|1[0-2]))(?: |$)")
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A deviation, and the page of the batch, statement or month it is of; None where it names none that is there."""
+
+    deviation: Deviation
+    place: str | None
+
+
+def _placed(rows: Sequence[Deviation]) -> list[Placed]:
+    """At most two queries, however many rows."""
+    named = [row.where for row in rows]
+    statements = Statement.objects.filter(number__in=named).select_related("tenant__holder")
+    places = {
+        one.number: reverse("billing:statement", args=[one.period_id, one.tenant.slug]) for one in statements
+    }
+    months = {found[1] for where in named if (found := _OF_MONTH.match(where))}
+    known = set(Period.objects.filter(month__in=months).values_list("month", flat=True)) if months else set()
+
+    def place(where: str) -> str | None:
+        if batch := _BATCH.fullmatch(where):
+            return reverse("ingest:batch", args=[int(batch[1])])
+        if (month := _OF_MONTH.match(where)) and month[1] in known:
+            return reverse("billing:month", args=[month[1]])
+        return places.get(where)
+
+    return [Placed(row, place(row.where)) for row in rows]
 
 
 def runs_table() -> Table:

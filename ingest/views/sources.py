@@ -12,7 +12,7 @@ from django.utils.translation import ngettext
 
 from ingest.selectors.sources import SourceRow, gaps_of, known_sources, source_rows
 from ingest.services.silence import end_holders
-from ingest.tables import gaps_table
+from ingest.tables import gaps_table, holders_table
 from ingest.views.tending import TendingPage, instant_of, needed_instant
 from ledger.services.audit import Actor
 from ledger.services.sources import SourceProblem, sign_off_source, waive_silence
@@ -38,7 +38,13 @@ class SourcePage(TendingPage):
         return source_rows([found])[0]
 
     def tables(self, **_: Any) -> list[Table]:
-        return [gaps_table(lambda: gaps_of(self.row.source))]
+        silent = self.row.silent
+        return [
+            gaps_table(lambda: gaps_of(self.row.source)),
+            holders_table(
+                lambda: silent.holders if silent is not None else (), can_act=self.access.may_tend_sources
+            ),
+        ]
 
     def context(self, **_: Any) -> dict[str, Any]:
         return {"row": self.row}

@@ -3,34 +3,49 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
-from django.http import Http404
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.urls import reverse
+from django.utils.translation import gettext as _
 
-from ledger.models import Correction, Event, PreemptionReport
+from ledger.models import Correction, Event, Level, LevelKind, PreemptionReport
 from ledger.querysets import visible_to
-from ledger.views.page import Page
+from ledger.templatetags.figures import event_type
+from ledger.views.tables import CODE, GPUS, INSTANT, TEXT_FILTER, Column, Table, TablePage
 from ledger.wording import EVENT_TYPES
 
 
-class EventPage(Page):
+class EventPage(TablePage):
     """A tenant sees the events of its own holdings; whoever runs or checks the books sees all."""
 
     template = "ledger/event.html"
 
-    def context(self, source_id: int, event_id: str, **_: Any) -> dict[str, Any]:
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         events = visible_to(Event.objects.select_related("source", "booking"), self.access)
-        event = events.filter(source=source_id, event_id=event_id).first()
+        event = events.filter(source=kwargs["source_id"], event_id=kwargs["event_id"]).first()
         if event is None:
             raise Http404
-        levels = visible_to(event.levels.select_related("pool", "identity"), self.access)
+        self.event = event
+        return super().get(request, **kwargs)
+
+    def tables(self, source_id: int, event_id: str) -> list[Table]:
+        def levels() -> QuerySet[Level]:
+            found = visible_to(self.event.levels.select_related("pool", "identity"), self.access)
+            return found.order_by("starts_at", "pk")
+
+        return [levels_table(levels, leads_to_pools=self.access.sees_all_tenants)]
+
+    def context(self, source_id: int, event_id: str) -> dict[str, Any]:
+        event = self.event
         return {
             "event": event,
             "type_name": EVENT_TYPES[event.get_type_display()],
             "hash": bytes(event.content_hash).hex(),
             "body": json.dumps(event.body, indent=2, ensure_ascii=False, sort_keys=True),
             "report": self._report(event),
-            "levels": levels.order_by("starts_at", "pk"),
             "corrections": Correction.objects.filter(
                 supersedes_source=event.source.uri, supersedes_event_id=event.event_id
             ).select_related("event__source"),
@@ -42,3 +57,48 @@ class EventPage(Page):
             return None
         reports = PreemptionReport.objects.filter(event=event, victim_workload__isnull=False)
         return reports.select_related("pool").first()
+
+
+def levels_table(rows: Callable[[], QuerySet[Level]], *, leads_to_pools: bool) -> Table:
+    """What the event says of GPUs: one event may tell of many workloads or holders."""
+
+    def workload(row: Level) -> str | None:
+        if row.kind != LevelKind.OCCUPANCY or not row.subject:
+            return None
+        return reverse("billing:workload", args=[row.pool.slug, row.subject])
+
+    def pool(row: Level) -> str | None:
+        return reverse("billing:pool", args=[row.pool.slug]) if leads_to_pools else None
+
+    return Table(
+        "levels",
+        rows,
+        [
+            Column("from", _("From"), INSTANT, of="starts_at", field="starts_at"),
+            Column(
+                "kind",
+                _("Kind"),
+                of=lambda row: row.get_kind_display(),
+                html=lambda row: event_type(row.get_kind_display()),
+                field="kind",
+            ),
+            Column(
+                "pool",
+                _("Pool"),
+                of="pool.slug",
+                field="pool__slug",
+                link=pool,
+                filter=TEXT_FILTER,
+            ),
+            Column("subject", _("Subject"), CODE, field="subject", link=workload, filter=TEXT_FILTER),
+            Column(
+                "identity",
+                _("Identity"),
+                CODE,
+                of=lambda row: str(row.identity) if row.identity else "",
+                can_sort=False,
+            ),
+            Column("gpus", _("GPUs"), GPUS, of="milli_gpus", field="milli_gpus"),
+        ],
+        label=_("Booked as"),
+    )

@@ -85,6 +85,8 @@ def test_what_deviates_is_named_and_kept(people: dict[str, User]) -> None:
     assert "statements_are_what_was_sealed" in set(run.found.values_list("check_name", flat=True))
     page = finance.get(_page(run)).content.decode()
     assert line.statement.number in page
+    statement = f"/months/{OCTOBER}/statements/{line.statement.tenant.slug}/"
+    assert f'<a href="{statement}">{line.statement.number}</a>' in page
     assert "Everything holds." not in page
     assert "deviates" in finance.get(AUDIT).content.decode()
     # Once mended the books hold again, and what was found before stays on record.

@@ -176,6 +176,12 @@ def test_a_source_is_signed_off_answered_for_and_its_holders_are_ended() -> None
     assert client.post(path, earlier | {"move_back": "1"}).status_code == 303
     early = {"deed": "end", "holder": ["bj-h100/wl-1"], "ends_at": "2026-10-03T11:00", "reason": "x"}
     assert client.post(path, early).status_code == 422
+    page = client.get(f"{path}?holders.sort=-workload")
+    chosen = 'form="end" name="holder" value="bj-h100/{}" checked'
+    body = page.content.decode()
+    assert 0 < body.index(chosen.format("wl-2")) < body.index(chosen.format("wl-1"))
+    assert [row.workload for row in page.context["tables"]["holders"].matching] == ["wl-2", "wl-1"]
+    assert chosen.format("wl-1") not in signed_in(Role.AUDITOR).get(path).content.decode()
     late = early | {"ends_at": "2026-10-03T13:00", "reason": "node lost"}
     assert client.post(path, late).status_code == 303
     assert Level.objects.filter(subject="wl-1").latest("pk").milli_gpus == 0

@@ -1,0 +1,105 @@
+"""Tables behind a page's figures: sorted, filtered and downloaded by their address, and a way on from each row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.test import Client
+
+from ledger.core.units import GPU_US_PER_GPU_HOUR
+from ledger.models import User
+from tests.billing.page_books import MONTH, Books, client_of, line_position, make_books, make_people
+from tests.billing.test_views_bill import rows_of
+
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+
+
+@pytest.fixture(scope="module")
+def world(django_db_setup: None, django_db_blocker: Any) -> Iterator[tuple[Books, dict[str, User]]]:
+    """The worked example and its people, built once: tests are rolled back to it."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield make_books(), make_people()
+        transaction.set_rollback(True)
+
+
+@pytest.fixture
+def books(world: tuple[Books, dict[str, User]]) -> Books:
+    return world[0]
+
+
+@pytest.fixture
+def people(world: tuple[Books, dict[str, User]]) -> dict[str, User]:
+    return world[1]
+
+
+@pytest.fixture
+def finance(people: dict[str, User]) -> Client:
+    return client_of(people["finance"])
+
+
+def test_a_line_s_days_hours_and_work_are_sorted_filtered_and_downloaded(
+    books: Books, finance: Client, people: dict[str, User]
+) -> None:
+    """acme used its reservation: 2 GPUs in hours 0 to 4, 8 in 4 to 7, 4 in 7 to 10."""
+    line = line_position(books.statement("acme"), "reserved_used")
+    path = f"/months/{MONTH}/statements/acme/lines/{line}/"
+    hours = 44 * GPU_US_PER_GPU_HOUR
+    assert rows_of(finance, path, "days") == [
+        ("day", "gpu_hours", "gpu_us"),
+        ("2026-10-01", "44", str(hours)),
+    ]
+    assert rows_of(finance, f"{path}?hours.sort=-gpu_hours", "hours")[:2] == [
+        ("slot", "until", "gpu_hours", "gpu_us"),
+        ("2026-10-01T04:00:00Z", "2026-10-01T05:00:00Z", "8", str(8 * GPU_US_PER_GPU_HOUR)),
+    ]
+    assert [row[0] for row in rows_of(finance, f"{path}?workloads.name=QWEN", "workloads")] == [
+        "workload",
+        "wl-1",
+    ]
+    body = finance.get(f"{path}?day=2026-10-01&hours.sort=gpu_hours").content.decode()
+    assert '<a href="?day=2026-10-01#hours" aria-current="true">2026-10-01</a>' in body
+    assert 'aria-sort="ascending"' in body
+    assert "day=2026-10-01&amp;hours.sort=-gpu_hours#table-hours" in body
+    assert client_of(people["viewer-of-gamma"]).get(f"{path}?csv=days").status_code == 404
+
+
+def test_the_events_of_a_preemption_are_a_file_for_who_runs_the_ledger_only(
+    books: Books, finance: Client, people: dict[str, User]
+) -> None:
+    path = f"/preemptions/{books.record.pk}/"
+    found = rows_of(finance, f"{path}?events.event=REPORT", "events")
+    assert found == [("event", "source"), ("report-1", "/tests")]
+    assert rows_of(client_of(people["viewer-of-gamma"]), path, "events") == [("event", "source")]
+    assert client_of(people["viewer-of-delta"]).get(f"{path}?csv=events").status_code == 404
+
+
+def test_the_levels_of_an_event_lead_to_pool_and_workload(
+    books: Books, finance: Client, people: dict[str, User]
+) -> None:
+    path = f"/events/{books.event('gamma-holds-8').source_id}/gamma-holds-8/"
+    assert rows_of(finance, path, "levels") == [
+        ("from", "kind", "pool", "subject", "identity", "gpus"),
+        ("2026-10-01T02:00:00Z", "occupancy", books.pool.slug, "wl-3", "tenant:gamma", "8"),
+    ]
+    body = finance.get(path).content.decode()
+    assert f'href="/pools/{books.pool.slug}/"' in body
+    assert f'href="/workloads/{books.pool.slug}/wl-3/"' in body
+    assert client_of(people["viewer-of-acme"]).get(f"{path}?csv=levels").status_code == 404
+
+
+def test_who_holds_what_is_one_table_over_all_pools(books: Books, finance: Client) -> None:
+    (row,) = finance.get("/cluster/").context["pools"]
+    row_count = len(row.holders)
+    found = rows_of(finance, "/cluster/", "holders")
+    assert found[0] == ("holder", "pool", "reserved", "occupied", "pending")
+    assert [one[0] for one in found[1:]] == [holder.name for holder in row.holders]
+    assert len(rows_of(finance, f"/cluster/?holders.pool={books.pool.slug}", "holders")) == row_count + 1
+    assert rows_of(finance, "/cluster/?holders.pool=other", "holders") == found[:1]
+
+
+def test_a_workload_leads_back_to_its_pool(books: Books, finance: Client) -> None:
+    crumbs = finance.get(f"/workloads/{books.pool.slug}/wl-3/").content.decode()
+    assert f'<a href="/pools/{books.pool.slug}/">{books.pool.slug}</a>' in crumbs
