@@ -106,6 +106,19 @@ PAYERS: Words = {
     "platform": _("the platform"),
 }
 
+CONTRACT_KINDS: Words = {
+    "gpu_time": _("GPU time"),
+    "tokens": _("Tokens"),
+}
+
+# What a contract says is done with a tenant's work that is preempted.
+ON_PREEMPTION: Words = {
+    "": _("as the workload says"),
+    "stop": _("it is stopped"),
+    "requeue": _("it is queued again"),
+    "degrade": _("it goes on with less"),
+}
+
 EVENT_TYPES: Words = {
     "capacity": _("Capacity"),
     "reservation": _("Reservation"),

@@ -8,23 +8,28 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.db.models import OuterRef, Subquery
 from django.http import Http404, QueryDict
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from billing.api.periods import soon
-from billing.models import Approval, Contract, Decision, GpuPrice, Policy, TokenPrice
+from billing.models import Approval, Contract, Decision, GpuPrice, Policy, Statement, TokenPrice
 from billing.services.approvals import ApprovalError
 from billing.services.deeds import decide
 from billing.tasks import recompute_open_months
 from billing.views.closing_words import refusal
 from billing.views.effect import IDLE_PAYERS, preemption_payer
+from ledger.core.figures import THIN_SPACE
+from ledger.core.units import micro_text, parse_micro
 from ledger.models import Pool, Service, ServiceClass, Tenant
 from ledger.services.audit import Actor
 from ledger.views.acting import ActingPage, Refused, text_of
 from ledger.views.page import ledger_of, runs_the_ledger
 from ledger.views.tables import CATEGORY, CODE, COUNT, INSTANT, PRICE, TEXT_FILTER, Column, Table, words
+from ledger.wording import CONTRACT_KINDS, ON_PREEMPTION, TOKEN_KINDS
 
 _STATES = {
     "current": gettext_lazy("in force"),
@@ -148,7 +153,7 @@ def token_prices_table() -> Table:
             Column("card", _("Rate card"), of="rate_card.name", filter=TEXT_FILTER),
             Column("valid_from", _("From"), INSTANT, of="rate_card.valid_from"),
             Column("model", _("Model"), CODE, of="model.name", filter=TEXT_FILTER),
-            Column("kind", _("Kind of token"), CODE),
+            Column("kind", _("Kind of token"), words(lambda code: TOKEN_KINDS.get(code, code))),
             Column("price", _("Price"), PRICE, of="price_micro", unit=_("per million tokens")),
         ],
         label=_("Token prices"),
@@ -175,7 +180,7 @@ def policies_table() -> Table:
                 words(lambda code: IDLE_PAYERS.get(code, code)),
                 of="row.unreserved_idle",
             ),
-            Column("lend_credit", _("Credit for lending"), CODE, of="row.lend_credit"),
+            Column("lend_credit", _("Credit for lending"), words(lend_credit), of="row.lend_credit"),
             Column(
                 "names_visible",
                 _("Names across tenants"),
@@ -200,10 +205,15 @@ def contracts_table() -> Table:
             Column("tenant", _("Tenant"), of="row.tenant.slug", filter=TEXT_FILTER),
             Column("state", _("State")),
             Column("valid_from", _("From"), INSTANT, of="row.valid_from"),
-            Column("kind", _("Kind of contract"), CODE, of="row.kind"),
+            Column("kind", _("Kind of contract"), words(CONTRACT_KINDS.__getitem__), of="row.kind"),
             Column("token_quota", _("Token quota"), COUNT, of="row.token_quota"),
             Column("committed_tokens", _("Committed tokens"), COUNT, of="row.committed_tokens"),
-            Column("on_preemption", _("On preemption"), CODE, of="row.on_preemption"),
+            Column(
+                "on_preemption",
+                _("On preemption"),
+                of="row.on_preemption",
+                html=lambda version: ON_PREEMPTION[version.row.on_preemption],
+            ),
             Column("by", _("Recorded by"), of="row.recorded_by"),
             Column("reason", _("Reason"), of="row.reason"),
         ],
@@ -212,12 +222,29 @@ def contracts_table() -> Table:
     )
 
 
+def lend_credit(value: str) -> str:
+    """A rule by its name, or the part of the reserved rate that is credited."""
+    if value == "borrower_paid":
+        return str(_("what the borrower paid"))
+    share = f"{micro_text(parse_micro(value) * 100)}{THIN_SPACE}%"
+    return _("%(share)s of the reserved rate") % {"share": share}
+
+
+def _newest_bill(tenant: Any) -> str | None:
+    return reverse("billing:statement", args=[tenant.billed, tenant.slug]) if tenant.billed else None
+
+
 def tenants_table() -> Table:
+    newest = Statement.objects.filter(tenant=OuterRef("pk")).order_by("-period")
     return Table(
         "tenants",
-        lambda: list(Tenant.objects.select_related("holder", "parent__holder").order_by("holder__slug")),
+        lambda: list(
+            Tenant.objects.select_related("holder", "parent__holder")
+            .annotate(billed=Subquery(newest.values("period")[:1]))
+            .order_by("holder__slug")
+        ),
         [
-            Column("tenant", _("Tenant"), CODE, of="slug", filter=TEXT_FILTER),
+            Column("tenant", _("Tenant"), CODE, of="slug", link=_newest_bill, filter=TEXT_FILTER),
             Column("name", _("Name"), filter=TEXT_FILTER),
             Column("parent", _("Part of"), CODE, of=lambda row: row.parent.slug if row.parent else ""),
             Column("cost_center", _("Cost centre"), CODE),
@@ -233,7 +260,14 @@ def pools_table() -> Table:
         "pools",
         lambda: list(Pool.objects.order_by("slug")),
         [
-            Column("pool", _("Pool"), CODE, of="slug", filter=TEXT_FILTER),
+            Column(
+                "pool",
+                _("Pool"),
+                CODE,
+                of="slug",
+                link=lambda row: reverse("billing:pool", args=[row.slug]),
+                filter=TEXT_FILTER,
+            ),
             Column("cluster", _("Cluster"), CODE),
             Column("gpu_model", _("GPU model"), CODE),
             Column("meter", _("Meter"), CODE),

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from django.db import transaction
 from django.test import Client
 
+from billing.models import Contract, Policy
 from ledger.core.units import GPU_US_PER_GPU_HOUR
-from ledger.models import User
-from tests.billing.page_books import MONTH, Books, client_of, line_position, make_books, make_people
+from ledger.models import Tenant, User
+from tests.billing.page_books import (
+    MONTH,
+    NEXT_MONTH,
+    Books,
+    client_of,
+    line_position,
+    make_books,
+    make_people,
+)
 from tests.billing.test_views_bill import rows_of
+from tests.billing.test_views_pages import shown_text
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -103,3 +114,29 @@ def test_who_holds_what_is_one_table_over_all_pools(books: Books, finance: Clien
 def test_a_workload_leads_back_to_its_pool(books: Books, finance: Client) -> None:
     crumbs = finance.get(f"/workloads/{books.pool.slug}/wl-3/").content.decode()
     assert f'<a href="/pools/{books.pool.slug}/">{books.pool.slug}</a>' in crumbs
+
+
+def test_settings_say_terms_in_words_and_keep_the_codes_in_files(
+    books: Books, finance: Client, people: dict[str, User]
+) -> None:
+    acme = Tenant.objects.get(holder__slug="acme")
+    since = datetime(2026, 10, 1, tzinfo=UTC)
+    Contract.objects.create(tenant=acme, valid_from=since, kind="tokens", on_preemption="requeue")
+    Policy.objects.create(valid_from=since, lend_credit="0.8")
+    policies = rows_of(finance, "/settings/", "policies")
+    assert {row[4] for row in policies} == {"lend_credit", "borrower_paid", "0.8"}
+    contract = rows_of(finance, "/settings/", "contracts")[1]
+    assert (contract[3], contract[6]) == ("tokens", "requeue")
+    english = shown_text(finance.get("/settings/"))
+    finance.cookies["django_language"] = "zh-hans"
+    chinese = shown_text(finance.get("/settings/"))
+    for text, told in ((english, "it is queued again"), (chinese, "重新排队")):
+        assert told in text
+    assert "80 % of the reserved rate" in english and "what the borrower paid" in english
+    assert "borrower_paid" not in english + chinese
+
+
+def test_settings_lead_to_the_newest_bill_of_a_tenant_and_to_the_pool(books: Books, finance: Client) -> None:
+    body = finance.get("/settings/").content.decode()
+    assert f'<a href="/months/{NEXT_MONTH}/statements/acme/">acme</a>' in body
+    assert f'<a href="/pools/{books.pool.slug}/">{books.pool.slug}</a>' in body

@@ -316,7 +316,7 @@ def test_from_a_month_down_to_the_bytes_and_back(town: Town, windows: Windows) -
     line = page.url.split("#")[0].split("?")[0]
 
     # An hour of the line leads to what the whole pool did in it, minute by minute.
-    page.get_by_role("region", name="Hours").get_by_role("link").first.click()
+    page.locator("#table-hours tbody").get_by_role("link").first.click()
     expect(page.get_by_role("heading", name="Capacity over time by category")).to_be_visible()
     page.go_back()
 
@@ -333,7 +333,7 @@ def test_from_a_month_down_to_the_bytes_and_back(town: Town, windows: Windows) -
     page.get_by_role("region", name="Workloads").get_by_role("link", name=work, exact=True).click()
     page.locator('#table-preemptions a[href^="/preemptions/"]').first.click()
     preemption = page.url
-    page.get_by_role("region", name="Source events").get_by_role("link").first.click()
+    page.locator("#table-events tbody").get_by_role("link").first.click()
     event = page.url
     expect(page.get_by_role("heading", name="As it was booked")).to_be_visible()
     page.locator("dl.facts").get_by_role("link").first.click()
@@ -358,7 +358,7 @@ def pool_of(page: Page) -> str:
 
 def a_day_with(page: Page, workloads: set[str]) -> str:
     """Goes from day to day of the line until one of these ran."""
-    days = page.get_by_role("region", name="By day").get_by_role("link")
+    days = page.locator("#table-days tbody").get_by_role("link")
     for number in range(days.count()):
         days.nth(number).click()
         names = page.get_by_role("region", name="Workloads").get_by_role("link").all_inner_texts()
