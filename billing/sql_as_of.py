@@ -156,10 +156,13 @@ GROUP BY 1, 2, 3, 4, 5, 6, 7;
 """
 
 TERMS = [
-    f"CREATE TEMP VIEW {name} AS SELECT * FROM public.{name} WHERE {column} <= %(at)s"
+    f"CREATE TEMP TABLE {name} ON COMMIT DROP AS SELECT * FROM public.{name} WHERE {column} <= %(at)s"
     for name, column in _BY_RECORDED.items()
+] + [
+    f"UPDATE pg_temp.{name} SET ended_at = NULL WHERE ended_recorded_at > %(at)s"
+    for name, column in _BY_RECORDED.items()
+    if column == "recorded_at"
 ]
-"""Parameters are bound as literals: a view cannot hold a placeholder."""
 
 WRITTEN = [f"CREATE TEMP TABLE {name} (LIKE public.{name} INCLUDING ALL) ON COMMIT DROP" for name in _WRITTEN]
 

@@ -90,7 +90,7 @@ class DecisionBody(serializers.Serializer[Any]):
     note = serializers.CharField(required=False, default="", allow_blank=True)
 
 
-_STATUS = {"no_reason": 422, "bad_amount": 422, "unknown_difference": 404}
+_STATUS = {"no_reason": 422, "bad_amount": 422, "unknown_difference": 404, "unknown_version": 404}
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from billing.api.actors import actor_of
 from billing.api.periods import refusals, soon
 from billing.core.configuration import ConfigurationError
 from billing.models import Approval
-from billing.services.proposals import propose
+from billing.services.proposals import propose, propose_end
 from billing.tasks import recompute_open_months
 from ledger.access import access_of_user
 from ledger.api.bodies import checked_body
@@ -62,6 +62,22 @@ def proposed(request: Request, table: str, kind: type[serializers.Serializer[Any
     row, reason = table_body(request, kind)
     with usable():
         made = propose(table, row, reason, actor_of(request))
+    return answer(*made)
+
+
+class EndBody(ProposalBody):
+    ended_at = serializers.DateTimeField(
+        help_text="RFC 3339 with an offset; a contract ends at a month's start"
+    )
+
+
+def end_proposed(request: Request, table: str, version_id: int) -> Response:
+    """Propose the end of a version: 202 while it waits, 201 where it holds at once. Finance only."""
+    if not access_of_user(request.user).is_finance:
+        raise Problem(403, "not_allowed", "Your role may not do this.")
+    body = checked_body(request, EndBody).validated_data
+    with usable():
+        made = propose_end(table, version_id, body["ended_at"], body["reason"], actor_of(request))
     return answer(*made)
 
 

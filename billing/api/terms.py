@@ -11,8 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.api.masters import RowsView
-from billing.api.proposals import ProposalBody, ProposalRow, proposed, usable
-from billing.models import Calibration, Contract, GpuPrice, Policy, RateCard, TokenPrice
+from billing.api.proposals import EndBody, ProposalBody, ProposalRow, end_proposed, proposed, usable
+from billing.models import Calibration, Contract, GpuPrice, Policy, PoolCost, RateCard, TokenPrice
 from billing.services.policy_comparison import Compared, ComparisonError, changed_policy, compare_policies
 from ledger.api.bodies import body_of
 from ledger.api.problems import Problem
@@ -27,13 +27,25 @@ class RateCardRow(serializers.Serializer[Any]):
     id = serializers.IntegerField()
     name = serializers.CharField()
     valid_from = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField(allow_null=True)
     gpu_hour = serializers.ListField(child=serializers.DictField())
     token = serializers.ListField(child=serializers.DictField())
+
+
+class PoolCostRow(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
+    pool = serializers.CharField()
+    valid_from = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField(allow_null=True)
+    cost_per_gpu_hour = serializers.CharField(help_text="of capacity, in the ledger's currency")
+    recorded_by = serializers.CharField()
+    reason = serializers.CharField()
 
 
 class PolicyRow(serializers.Serializer[Any]):
     id = serializers.IntegerField()
     valid_from = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField(allow_null=True)
     preemption_charged_to = serializers.CharField()
     unreserved_idle = serializers.CharField()
     lend_credit = serializers.CharField()
@@ -44,9 +56,11 @@ class PolicyRow(serializers.Serializer[Any]):
 
 
 class CalibrationRow(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
     model = serializers.CharField()
     gpu_model = serializers.CharField()
     valid_from = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField(allow_null=True)
     load_test = serializers.CharField()
     input_gpu_us_per_1k = serializers.CharField()
     cached_input_gpu_us_per_1k = serializers.CharField()
@@ -54,8 +68,10 @@ class CalibrationRow(serializers.Serializer[Any]):
 
 
 class ContractRow(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
     tenant = serializers.CharField()
     valid_from = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField(allow_null=True)
     kind = serializers.CharField()
     token_quota = serializers.CharField(allow_null=True)
     committed_tokens = serializers.CharField(allow_null=True)
@@ -77,6 +93,11 @@ class RateCardBody(_DatedBody):
     name = serializers.CharField()
     gpu_hour = serializers.ListField(child=serializers.DictField(), required=False)
     token = serializers.ListField(child=serializers.DictField(), required=False)
+
+
+class PoolCostBody(_DatedBody):
+    pool = serializers.CharField()
+    cost_per_gpu_hour = serializers.CharField(help_text="decimal string; of each GPU-hour of capacity")
 
 
 class PolicyBody(_DatedBody):
@@ -169,6 +190,7 @@ def _rate_card_row(card: RateCard) -> dict[str, Any]:
         "id": card.pk,
         "name": card.name,
         "valid_from": card.valid_from,
+        "ended_at": card.ended_at,
         "gpu_hour": [
             {
                 "pool": price.pool.slug if price.pool else None,
@@ -188,6 +210,61 @@ def _rate_card_row(card: RateCard) -> dict[str, Any]:
             for price in card.token_prices.all()
         ],
     }
+
+
+class PoolCostsView(RowsView):
+    """Dated costs of pools: what a GPU-hour of capacity costs the platform. No tenant sees them."""
+
+    allows = staticmethod(lambda access: access.sees_all_tenants)
+    parameters = frozenset({"pool"})
+    orderings = frozenset({"valid_from"})
+    default_ordering = "-valid_from"
+
+    def rows(self) -> QuerySet[PoolCost]:
+        rows = PoolCost.objects.select_related("pool")
+        pool = self.request.query_params.get("pool")
+        return rows if pool is None else rows.filter(pool__slug=pool.replace("\x00", ""))
+
+    @extend_schema(
+        operation_id="pool_costs_list",
+        parameters=[OpenApiParameter("pool", str)],
+        responses=PoolCostRow(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        return self.respond(_pool_cost_row)
+
+    @extend_schema(
+        operation_id="pool_costs_propose",
+        request=PoolCostBody,
+        responses={202: ProposalRow},
+        examples=[_WAITING],
+    )
+    def post(self, request: Request) -> Response:
+        """Propose what a GPU-hour of a pool costs from `valid_from` on."""
+        return proposed(request, "pool_cost", PoolCostBody)
+
+
+def _pool_cost_row(cost: PoolCost) -> dict[str, Any]:
+    return {
+        "id": cost.pk,
+        "pool": cost.pool.slug,
+        "valid_from": cost.valid_from,
+        "ended_at": cost.ended_at,
+        "cost_per_gpu_hour": micro_text(cost.cost_micro_per_gpu_hour),
+        "recorded_by": cost.recorded_by,
+        "reason": cost.reason,
+    }
+
+
+class EndView(LedgerView):
+    """A version that is in force no longer from an instant on; a started version is never edited, only ended."""
+
+    table = ""
+
+    @extend_schema(request=EndBody, responses={202: ProposalRow}, examples=[_WAITING])
+    def post(self, request: Request, version_id: int) -> Response:
+        """Propose the end of this version."""
+        return end_proposed(request, self.table, version_id)
 
 
 class PoliciesView(RowsView):
@@ -223,6 +300,7 @@ def _policy_row(policy: Policy) -> dict[str, Any]:
     return {
         "id": policy.pk,
         "valid_from": policy.valid_from,
+        "ended_at": policy.ended_at,
         "preemption_charged_to": policy.preemption_charged_to,
         "unreserved_idle": policy.unreserved_idle,
         "lend_credit": policy.lend_credit,
@@ -369,8 +447,10 @@ class ContractsView(RowsView):
 def _contract_row(contract: Contract) -> dict[str, Any]:
     overage = contract.overage_price_micro
     return {
+        "id": contract.pk,
         "tenant": contract.tenant.slug,
         "valid_from": contract.valid_from,
+        "ended_at": contract.ended_at,
         "kind": contract.kind,
         "token_quota": None if contract.token_quota is None else str(contract.token_quota),
         "committed_tokens": None if contract.committed_tokens is None else str(contract.committed_tokens),
@@ -408,9 +488,11 @@ class CalibrationsView(RowsView):
     def get(self, request: Request) -> Response:
         return self.respond(
             lambda calibration: {
+                "id": calibration.pk,
                 "model": calibration.model.name,
                 "gpu_model": calibration.gpu_model,
                 "valid_from": calibration.valid_from,
+                "ended_at": calibration.ended_at,
                 "load_test": calibration.load_test,
                 "input_gpu_us_per_1k": str(calibration.input_gpu_us_per_1k),
                 "cached_input_gpu_us_per_1k": str(calibration.cached_input_gpu_us_per_1k),

@@ -213,6 +213,21 @@ urlpatterns: list[URLPattern | URLResolver] = [
         name="api-approval-decide",
     ),
     path("rate-cards/", terms.RateCardsView.as_view(), name="api-rate-cards"),
+    *(
+        path(
+            f"{name}/<int:version_id>/end/",
+            terms.EndView.as_view(table=table),
+            name=f"api-{name}-end",
+        )
+        for name, table in (
+            ("rate-cards", "rate_card"),
+            ("pool-costs", "pool_cost"),
+            ("contracts", "contract"),
+            ("policies", "policy"),
+            ("calibrations", "calibration"),
+        )
+    ),
+    path("pool-costs/", terms.PoolCostsView.as_view(), name="api-pool-costs"),
     path("contracts/", terms.ContractsView.as_view(), name="api-contracts"),
     path("policies/compare/", terms.PoliciesCompareView.as_view(), name="api-policies-compare"),
     path("policies/", terms.PoliciesView.as_view(), name="api-policies"),

@@ -1,7 +1,7 @@
 """What it costs and who bears it: dated, versioned terms (domain.md sections 5, 7, 8).
 
-One version is in force at an instant: the latest `valid_from` at or before it. Every version counts from
-`recorded_at` on for `as of` questions.
+One version is in force at an instant: the latest `valid_from` at or before it, or none once that one has ended. Every
+version counts from `recorded_at` on for `as of` questions, and its end from `ended_recorded_at` on.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ class Version(models.Model):
 
     valid_from = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
+    ended_recorded_at = models.DateTimeField(null=True, blank=True, help_text="when the end became known")
     recorded_at = models.DateTimeField(auto_now_add=True)
     recorded_by = models.CharField(max_length=150, blank=True)
     reason = models.TextField(blank=True)

@@ -17,7 +17,8 @@ class Names:
 
     def __init__(self, access: Access, at: datetime) -> None:
         policy = Policy.objects.filter(valid_from__lte=at).order_by("-valid_from").first()
-        self._visible_to_all = policy is not None and policy.names_visible
+        in_force = policy is not None and (policy.ended_at is None or policy.ended_at > at)
+        self._visible_to_all = in_force and policy is not None and policy.names_visible
         self._read_by(access)
         holders = Holder.objects.select_related("tenant", "service__owner")
         self._holders = {holder.pk: holder for holder in holders}

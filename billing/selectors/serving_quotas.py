@@ -103,6 +103,8 @@ class _Conversions:
             ),
             None,
         )
+        if calibration is not None and calibration.ended_at is not None:
+            calibration = calibration if to_ms(calibration.ended_at) > asked.instant_ms else None
         if calibration is None:
             return milli_gpus_per_milli(resource, 0, None) if resource == "gpus" else None
         return milli_gpus_per_milli(

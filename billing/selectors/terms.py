@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
+from typing import Any
 
 from billing.core.contracts import TokenContract
 from billing.core.preemption_charges import PreemptionPolicy
@@ -58,7 +60,7 @@ def month_terms(month: Month, zone: str) -> MonthTerms:
     contracts = contracts_of(month, zone)
     rating = Terms(
         prices=price_book(pools),
-        policies=[rating_policy(policy) for policy in policies],
+        policies=_rating_policies(policies),
         ramp_percent={
             tenant_account(slug): _ramp_of(contract, month, zone)
             for slug, contract in contracts.items()
@@ -84,10 +86,12 @@ def month_terms(month: Month, zone: str) -> MonthTerms:
         },
         preemption_policies=[
             (
-                to_ms(policy.valid_from),
-                PreemptionPolicy(policy.preemption_charged_to, policy.min_confidence_ppm),
+                from_ms,
+                PreemptionPolicy(policy.preemption_charged_to, policy.min_confidence_ppm)
+                if policy
+                else PreemptionPolicy(),
             )
-            for policy in policies
+            for from_ms, policy in _in_turn(policies)
         ],
     )
 
@@ -119,7 +123,24 @@ def _card(card: RateCardModel) -> RateCard:
 
 def rating_policies() -> list[RatingPolicy]:
     """All versions of the policy in order, as rating knows them."""
-    return [rating_policy(policy) for policy in Policy.objects.order_by("valid_from")]
+    return _rating_policies(list(Policy.objects.order_by("valid_from")))
+
+
+def _rating_policies(policies: Sequence[Policy]) -> list[RatingPolicy]:
+    return [
+        rating_policy(policy) if policy else RatingPolicy(from_ms) for from_ms, policy in _in_turn(policies)
+    ]
+
+
+def _in_turn(policies: Sequence[Policy]) -> list[tuple[int, Policy | None]]:
+    """(from_ms, version in force from then on); None: one has ended and no other begun, so what is usual holds."""
+    found: list[tuple[int, Policy | None]] = []
+    for policy, following in pairwise([*policies, None]):
+        assert policy is not None
+        found.append((to_ms(policy.valid_from), policy))
+        if policy.ended_at is not None and (following is None or policy.ended_at < following.valid_from):
+            found.append((to_ms(policy.ended_at), None))
+    return found
 
 
 def rating_policy(policy: Policy) -> RatingPolicy:
@@ -130,7 +151,10 @@ def rating_policy(policy: Policy) -> RatingPolicy:
 
 
 def contracts_of(month: Month, zone: str) -> dict[str, Contract]:
-    """tenant slug -> the contract of the month: the one in force at its start, else the first that begins in it."""
+    """tenant slug -> the contract of the month: the one in force at its start, else the first that begins in it.
+
+    One that has ended by then is none: what a tenant without a contract pays holds.
+    """
     span = month.span(zone)
     found: dict[str, Contract] = {}
     rows = Contract.objects.filter(valid_from__lt=to_datetime(span.end_ms)).select_related("tenant__holder")
@@ -139,7 +163,11 @@ def contracts_of(month: Month, zone: str) -> dict[str, Contract]:
         begins_inside = to_ms(contract.valid_from) > span.start_ms
         if not (begins_inside and contract.tenant.slug in found):
             found[contract.tenant.slug] = contract
-    return found
+    return {
+        slug: one
+        for slug, one in found.items()
+        if one.ended_at is None or to_ms(one.ended_at) > span.start_ms
+    }
 
 
 def _ramp_of(contract: Contract, month: Month, zone: str) -> int:
@@ -163,15 +191,20 @@ def _costs() -> list[CostVersion]:
     return sorted(found, key=lambda cost: (cost.valid_from_ms, cost.price_micro_per_gpu_hour is not None))
 
 
+def _cuts_by(model: Any, name: str) -> list[tuple[str | None, int]]:
+    """(what it is for, instant) of every begin and end of a version."""
+    rows = model.objects.values_list(name, "valid_from", "ended_at")
+    return [(of, to_ms(at)) for of, *instants in rows for at in instants if at is not None]
+
+
 def _versions(pools: list[Pool], span: Span) -> dict[str, list[int]]:
     everywhere = {span.start_ms}
     for model in (RateCardModel, Policy):
         for begins, ended in model.objects.values_list("valid_from", "ended_at"):  # type: ignore[attr-defined]
             everywhere |= {to_ms(begins), to_ms(ended)} if ended else {to_ms(begins)}
-    of_model = [(row[0], to_ms(row[1])) for row in Calibration.objects.values_list("gpu_model", "valid_from")]
-    of_pool = [(row[0], to_ms(row[1])) for row in PoolCost.objects.values_list("pool__slug", "valid_from")]
-    services = ServicePolicy.objects.values_list("service__pool__slug", "valid_from")
-    of_service = [(row[0], to_ms(row[1])) for row in services]
+    of_model = _cuts_by(Calibration, "gpu_model")
+    of_pool = _cuts_by(PoolCost, "pool__slug")
+    of_service = _cuts_by(ServicePolicy, "service__pool__slug")
     found = {}
     for pool in pools:
         instants = set(everywhere)

@@ -92,14 +92,20 @@ def _measured(preemptions: Sequence[Preemption], void: Sequence[int]) -> list[Wo
 class _Calibrations:
     """Costs of uncached input tokens: (model, GPU model) -> versions (valid_from_ms, gpu_us per 1000)."""
 
-    versions: Mapping[tuple[str, str], list[tuple[int, int]]]
+    versions: Mapping[tuple[str, str], list[tuple[int, int | None]]]
     gpu_models: Mapping[str, str]
 
     @classmethod
     def load(cls) -> _Calibrations:
-        versions: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+        versions: defaultdict[tuple[str, str], list[tuple[int, int | None]]] = defaultdict(list)
         for one in Calibration.objects.select_related("model").order_by("valid_from"):
-            versions[one.model.name, one.gpu_model].append((to_ms(one.valid_from), one.input_gpu_us_per_1k))
+            of = versions[one.model.name, one.gpu_model]
+            of.append((to_ms(one.valid_from), one.input_gpu_us_per_1k))
+            if one.ended_at is not None:
+                of.append((to_ms(one.ended_at), None))
+        for of in versions.values():
+            # Where one ends as another begins, the other holds.
+            of.sort(key=lambda version: (version[0], version[1] is not None))
         return cls(versions, dict(Pool.objects.values_list("slug", "gpu_model")))
 
     def input_cost(self, requests: VoidedRequests | None, measures: Measures) -> int | None:

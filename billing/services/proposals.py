@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db import transaction
 from django.utils import timezone
 
 from billing.core import configuration as core
 from billing.core.configuration import ALWAYS, Configuration, ConfigurationError
-from billing.models import Approval, ApprovalKind
+from billing.models import (
+    Approval,
+    ApprovalKind,
+    Calibration,
+    Contract,
+    Policy,
+    PoolCost,
+    RateCard,
+)
 from billing.services.approvals import ApprovalError, request_approval
 from billing.services.configuration import apply_tables
 from ledger.core.periods import Month, to_ms
+from ledger.locks import Lock, acquire
 from ledger.models import Service
-from ledger.services.audit import Actor
-from ledger.services.masters import ensure_books
+from ledger.services.audit import Actor, record
+from ledger.services.masters import ensure_books, mark_pools_dirty
 
 # Tables of the declarative file that say who pays what.
 TERMS = ("rate_card", "pool_cost", "policy", "service", "contract", "calibration")
@@ -44,12 +55,88 @@ def propose(table: str, row: dict[str, Any], reason: str, by: Actor) -> tuple[Ap
     return request_approval(ApprovalKind.TERMS, payload, reason, by, put_in_force), changes
 
 
-def put_in_force(payload: dict[str, Any], approval: Approval | None, by: Actor, reason: str) -> None:
-    """The deed: the version is added as it was proposed.
+@dataclass(frozen=True)
+class _Endable:
+    """A kind of dated version. of: what it is a version of, where not of the whole ledger."""
+
+    model: Any
+    of: str = ""
+
+
+ENDABLE = {
+    "rate_card": _Endable(RateCard),
+    "pool_cost": _Endable(PoolCost, "pool"),
+    "policy": _Endable(Policy),
+    "contract": _Endable(Contract, "tenant"),
+    "calibration": _Endable(Calibration, "model"),
+}
+
+
+def propose_end(
+    table: str, version_id: int, ended_at: datetime, reason: str, by: Actor
+) -> tuple[Approval | None, list[str]]:
+    """Propose that a version is in force no longer from `ended_at` on, unless another has begun by then.
+
+    A started version is never edited, only ended. An instant that has passed counts backwards, as of a new version.
 
     Raises:
-        ApprovalError: `outdated`: its day has come meanwhile, or something else stands there now.
+        ApprovalError: `unknown_version`; `ends_before_it_begins`; `ended` by then already; `not_month_start`;
+            `no_reason`.
     """
+    version = _endable(table, version_id, ended_at)
+    changes = [f"~ {_named(table, version)} ended at {ended_at.isoformat()}"]
+    payload = {"table": table, "ends": version_id, "ended_at": ended_at.isoformat(), "changes": changes}
+    return request_approval(ApprovalKind.TERMS, payload, reason, by, put_in_force), changes
+
+
+def _endable(table: str, version_id: int, ended_at: datetime) -> Any:
+    version = ENDABLE[table].model.objects.filter(pk=version_id).first() if version_id < 2**63 else None
+    if version is None:
+        raise ApprovalError("unknown_version", f"there is no {table} {version_id}")
+    if ended_at <= version.valid_from:
+        raise ApprovalError("ends_before_it_begins", f"it begins at {version.valid_from.isoformat()}")
+    if version.ended_at is not None and version.ended_at <= ended_at:
+        raise ApprovalError("ended", f"it has ended at {version.ended_at.isoformat()} already")
+    _check_month_start(table, ended_at)
+    return version
+
+
+def _named(table: str, version: Any) -> str:
+    of = ENDABLE[table].of
+    what = f" of {getattr(version, of)}" if of else f" {version.name}" if table == "rate_card" else ""
+    return f"{table.replace('_', ' ')}{what} from {version.valid_from.isoformat()}"
+
+
+@transaction.atomic
+def _end(payload: dict[str, Any], by: Actor, reason: str) -> None:
+    acquire(Lock.MASTERS)
+    table, ended_at = payload["table"], datetime.fromisoformat(payload["ended_at"])
+    version = _endable(table, payload["ends"], ended_at)
+    before = version.ended_at
+    version.ended_at, version.ended_recorded_at = ended_at, timezone.now()
+    version.save(update_fields=["ended_at", "ended_recorded_at"])
+    mark_pools_dirty([version.pool_id] if table == "pool_cost" else None, ended_at)
+    record(
+        by,
+        f"end_{table}",
+        table,
+        _named(table, version)[:200],
+        before={"ended_at": before and before.isoformat()},
+        after={"ended_at": payload["ended_at"], "changes": payload["changes"]},
+        reason=reason,
+    )
+
+
+def put_in_force(payload: dict[str, Any], approval: Approval | None, by: Actor, reason: str) -> None:
+    """The deed: the version is added as it was proposed, or ended.
+
+    Raises:
+        ApprovalError: `outdated`: its day has come meanwhile, or something else stands there now; of an end as
+            `propose_end`.
+    """
+    if "ends" in payload:
+        _end(payload, by, reason)
+        return
     document = {payload["table"]: [payload["row"]]}
     try:
         apply_tables(document, by=by, reason=reason, retroactive=payload["retroactive"])

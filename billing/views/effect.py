@@ -113,6 +113,9 @@ class EffectPage(ActingPage):
         asked = self.approval.payload if self.approval is not None else self.tried
         if not asked or self.period is None:
             return []
+        if "ends" in asked:
+            self.unshown = _("What the end of a version would change cannot be shown beforehand.")
+            return []
         try:
             return compare_change(self.period, asked["table"], asked["row"])
         except (ComparisonError, ConfigurationError) as error:

@@ -6,13 +6,16 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
-from billing.models import Contract, Policy, RateCard, ServicePolicy
-from billing.selectors.terms import rating_policies
+from billing.models import Contract, MonthLine, Policy, PoolCost, RateCard, ServicePolicy
+from billing.selectors.terms import contracts_of, rating_policies
 from billing.services import configuration
+from billing.services.as_of import month_as_of
+from billing.services.months import compute_month
 from billing.tasks import recompute_open_months
-from ledger.models import AuditEntry, Ledger, Pool, Tenant
-from tests.billing.closed_months import closable_ledger
+from ledger.models import AuditEntry, Booking, Ledger, Pool, Tenant
+from tests.billing.closed_months import NOVEMBER, NOVEMBER_5, OCTOBER, closable_ledger
 from tests.billing.test_periods_api import client, get, post
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
@@ -153,7 +156,85 @@ def test_masters_change_by_role_and_are_audited(pool: Pool) -> None:
 @pytest.mark.parametrize("role", ["platform", "auditor", "tenant_admin", "tenant_viewer"])
 def test_only_finance_proposes(pool: Pool, role: str) -> None:
     api = client(role, *(["beta"] if role.startswith("tenant") else []))
-    for path in ("policies/", "rate-cards/", "contracts/", "calibrations/", "services/", "tenants/"):
+    for path in (
+        *("policies/", "rate-cards/", "contracts/", "calibrations/", "services/", "tenants/"),
+        *("pool-costs/", "policies/1/end/", "pool-costs/1/end/", "contracts/1/end/"),
+    ):
         assert post(api, path, 403, **POLICY)["code"] == "not_allowed"
     if role != "platform":
         assert post(api, "pools/", 403, slug="new")["code"] == "not_allowed"
+
+
+def test_a_pools_cost_is_proposed_listed_and_ended_by_two_people(pool: Pool) -> None:
+    finance, cost = client("finance", by="anna"), {"pool": pool.slug, "cost_per_gpu_hour": "1.25"}
+    cost |= {"valid_from": "2026-09-01T00:00:00Z", "reason": "lease"}
+    made = post(finance, "pool-costs/", 202, **cost)
+    assert get(finance, "pool-costs/")["results"] == []
+    decide("bo", made["approval"], 200)
+    (row,) = get(client("auditor"), f"pool-costs/?pool={pool.slug}")["results"]
+    assert (row["pool"], row["cost_per_gpu_hour"], row["ended_at"], row["reason"]) == (
+        pool.slug,
+        "1.25",
+        None,
+        "lease",
+    )
+    assert get(finance, "pool-costs/?pool=other")["results"] == []
+    for role, slug in (("tenant_admin", "acme"), ("tenant_viewer", "acme")):
+        assert get(client(role, slug), "pool-costs/", 403)["code"] == "not_allowed"
+    path = f"pool-costs/{row['id']}/end/"
+    assert post(finance, path, 409, ended_at="2026-08-01T00:00:00Z", reason="r")["code"] == (
+        "ends_before_it_begins"
+    )
+    assert post(finance, "pool-costs/99999/end/", 404, ended_at=LATER, reason="r")["code"] == (
+        "unknown_version"
+    )
+    end = post(finance, path, 202, ended_at="2026-10-16T00:00:00Z", reason="handed back")
+    assert end["changes"] == [
+        f"~ pool cost of {pool.slug} from 2026-09-01T00:00:00+00:00 ended at 2026-10-16T00:00:00+00:00"
+    ]
+    decide("anna", end["approval"], 409)
+    assert PoolCost.objects.get().ended_at is None
+    decide("bo", end["approval"], 200)
+    assert get(finance, "pool-costs/")["results"][0]["ended_at"] == "2026-10-16T00:00:00Z"
+    assert post(finance, path, 409, ended_at=LATER, reason="r")["code"] == "ended"
+    entry = AuditEntry.objects.get(action="end_pool_cost")
+    assert (entry.actor, entry.reason) == ("anna", "handed back")
+
+
+def ended(path: str, version: int, ended_at: str) -> None:
+    finance = client("finance", by="anna")
+    asked = post(finance, f"{path}/{version}/end/", 202, ended_at=ended_at, reason="over")
+    decide("bo", asked["approval"], 200)
+
+
+def test_what_an_ended_policy_said_is_over_and_was_not_before_it_was_told(pool: Pool) -> None:
+    """beta's 4 GPUs stay; the 4 unreserved are shared evenly by acme and beta until the 16th, then the platform's."""
+    Policy.objects.update(unreserved_idle="even")
+    compute_month(OCTOBER, horizon=NOVEMBER_5)
+    Booking.objects.update(booked_at=timezone.now())
+    before, told = idle_of_beta(), timezone.now()
+    assert before
+    ended("policies", Policy.objects.get().pk, "2026-10-01T05:00:00Z")
+    assert [one.unreserved_idle for one in rating_policies()] == ["even", "platform"]
+    compute_month(OCTOBER, horizon=NOVEMBER_5)
+    # Of 744 hours only the first 5 are left, of which beta has half of the idle time as before.
+    assert 0 < idle_of_beta() < before / 100
+    with month_as_of(OCTOBER, told):
+        assert idle_of_beta() == before
+
+
+def idle_of_beta() -> int:
+    lines = MonthLine.objects.filter(account__tenant__holder__slug="beta", category="unreserved_idle")
+    return sum(int(line.quantity) for line in lines)
+
+
+def test_a_contract_ends_at_a_months_start(pool: Pool) -> None:
+    tenant = Tenant.objects.get(holder__slug="beta")
+    start = datetime.fromisoformat("2026-08-01T00:00:00+00:00")
+    contract = Contract.objects.create(tenant=tenant, valid_from=start, kind="tokens", token_quota=7)
+    path = f"contracts/{contract.pk}/end/"
+    refused = post(client("finance"), path, 409, ended_at="2026-10-02T00:00:00Z", reason="over")
+    assert refused["code"] == "not_month_start"
+    ended("contracts", contract.pk, "2026-11-01T00:00:00Z")
+    assert set(contracts_of(OCTOBER, "UTC")) == {"beta"}
+    assert contracts_of(NOVEMBER, "UTC") == {}
