@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("billing", "0017_voided_kept"),
+        ("billing", "0018_token_days"),
     ]
 
     operations = [
