@@ -215,6 +215,15 @@ def _rate_card_row(card: RateCard) -> dict[str, Any]:
 class PoolCostsView(RowsView):
     """Dated costs of pools: what a GPU-hour of capacity costs the platform. No tenant sees them."""
 
+    examples = {
+        "post": {
+            "pool": "bj-h100",
+            "cost_per_gpu_hour": "1.25",
+            "valid_from": "2026-12-01T00:00:00+08:00",
+            "reason": "lease renewed",
+        }
+    }
+
     allows = staticmethod(lambda access: access.sees_all_tenants)
     parameters = frozenset({"pool"})
     orderings = frozenset({"valid_from"})
@@ -258,6 +267,8 @@ def _pool_cost_row(cost: PoolCost) -> dict[str, Any]:
 
 class EndView(LedgerView):
     """A version that is in force no longer from an instant on; a started version is never edited, only ended."""
+
+    examples = {"post": {"ended_at": "2027-01-01T00:00:00+08:00", "reason": "agreed in November"}}
 
     table = ""
 

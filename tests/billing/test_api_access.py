@@ -16,7 +16,7 @@ from django.urls import URLResolver, get_resolver
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from billing.models import AlertRule, AlertSubscription, Approval, ApprovalKind, Budget, CloseRun
+from billing.models import AlertRule, AlertSubscription, Approval, ApprovalKind, Budget, CloseRun, RateCard
 from billing.services.disputes import open_dispute
 from ledger.models import ApiToken, Membership, Period, Role, Source, Tenant, User
 from ledger.services.audit import Actor
@@ -138,6 +138,12 @@ RULES: dict[str, dict[str, frozenset[str]]] = {
     "api-approvals": {"get": FINANCE_AND_AUDIT},
     "api-approval-decide": {"post": FINANCE},
     "api-rate-cards": {"get": EVERYBODY, "post": FINANCE},
+    "api-rate-cards-end": {"post": FINANCE},
+    "api-pool-costs": {"get": RUNNERS, "post": FINANCE},
+    "api-pool-costs-end": {"post": FINANCE},
+    "api-contracts-end": {"post": FINANCE},
+    "api-policies-end": {"post": FINANCE},
+    "api-calibrations-end": {"post": FINANCE},
     "api-contracts": {"get": EVERYBODY, "post": FINANCE},
     "api-policies-compare": {"post": RUNNERS},
     "api-policies": {"get": EVERYBODY, "post": FINANCE},
@@ -202,6 +208,7 @@ def things() -> dict[str, str]:
         "<str:month>/<str:name>.csv": f"{MONTH}/focus-1.2.csv",
         "<str:month>": MONTH,
         "<int:batch_id>": str(books.batch.pk),
+        "<int:version_id>": str(RateCard.objects.values_list("pk", flat=True)[0]),
         "rules/<str:name>": f"rules/{AlertRule.objects.get().name}",
         "sources/<str:name>": f"sources/{Source.objects.order_by('pk').first().pk}",
         "<str:name>": "bill",
