@@ -14,9 +14,14 @@ from billing.core.bridge import Step
 from billing.models import Dispute, Statement
 from billing.selectors.borne import Borne
 from billing.selectors.capacity_shares import PoolShare
+from billing.selectors.changes import Cause, ChangedLine
 from billing.selectors.pages_bill import LABEL, InsidePart
+from billing.selectors.pages_statements import Day, MonthOfDays
 from ledger.views.tables import (
+    CATEGORY,
     CODE,
+    COUNT,
+    DAY,
     GPU_HOURS,
     INSTANT,
     PERCENT,
@@ -157,3 +162,80 @@ def disputes_table(rows: Callable[[], list[Dispute]], statement: Statement) -> T
 def _last_word(dispute: Dispute) -> str:
     events = list(dispute.events.all())
     return events[-1].text if events else ""
+
+
+def daily_table(days: MonthOfDays) -> Table:
+    """The figures of the daily chart: a column for each category that occurred."""
+    hours = _("GPU-hours")
+
+    def of(name: str) -> Callable[[Day], int]:
+        return lambda day: day.gpu_us[name]
+
+    return Table(
+        "daily",
+        lambda: days.days,
+        [
+            Column("day", _("Day"), DAY),
+            *[
+                Column(f"{name}_gpu_hours", category_name(name), GPU_HOURS, of=of(name), unit=hours)
+                for name in days.categories
+            ],
+        ],
+        label=_("GPU-hours by day and category"),
+        totals=lambda: {f"{name}_gpu_hours": days.gpu_us[name] for name in days.categories},
+        totals_label=_("Month"),
+    )
+
+
+def changes_table(rows: Callable[[], Sequence[ChangedLine]], currency: str) -> Table:
+    """Quantities of GPU time only: what else a line counts is not GPU-hours."""
+
+    def quantity(name: str) -> Callable[[ChangedLine], int | None]:
+        return lambda row: getattr(row, name) if row.unit == "gpu_us" else None
+
+    def cell(name: str) -> Callable[[ChangedLine], Any]:
+        return lambda row: GPU_HOURS.show(getattr(row, name)) if row.unit == "gpu_us" else ""
+
+    hours = _("GPU-hours")
+    return Table(
+        "changes",
+        rows,
+        [
+            Column("what", _("What"), CATEGORY, of="category", filter=TEXT_FILTER),
+            Column("pool", _("Pool"), filter=TEXT_FILTER),
+            *[
+                Column(
+                    f"gpu_hours_{when}",
+                    title,
+                    GPU_HOURS,
+                    of=quantity(f"quantity_{when}"),
+                    html=cell(f"quantity_{when}"),
+                    unit=hours,
+                )
+                for when, title in (("before", _("Before")), ("after", _("After")))
+            ],
+            *[
+                Column(f"amount_{when}", title, micro_in(currency), of=f"amount_micro_{when}", unit=currency)
+                for when, title in (("before", _("Amount before")), ("after", _("Amount after")))
+            ],
+        ],
+        label=_("Lines before and after"),
+    )
+
+
+def known_since_table(rows: Callable[[], Sequence[Cause]], *, leads_to_batches: bool) -> Table:
+    def batch(row: Cause) -> str | None:
+        return reverse("ingest:batch", args=[row.batch]) if leads_to_batches else None
+
+    return Table(
+        "known_since",
+        rows,
+        [
+            Column("event", _("Event"), CODE, of="event_id", filter=TEXT_FILTER),
+            Column("source", _("Source"), CODE, filter=TEXT_FILTER),
+            Column("occurred_at", _("When it happened"), INSTANT),
+            Column("batch", _("Batch"), COUNT, link=batch),
+            Column("booked_at", _("When it was booked"), INSTANT),
+        ],
+        label=_("Events that became known since"),
+    )

@@ -38,7 +38,7 @@ from billing.models import (
 )
 from billing.selectors.borne import BORNE, Borne, borne_for_others, says
 from billing.selectors.capacity_shares import SHARES, PoolShare, shares_of_capacity
-from billing.selectors.changes import changes_since
+from billing.selectors.changes import Changes, changes_since
 from billing.selectors.disputes import credits_waiting, disputes_for
 from billing.selectors.names import Names
 from billing.selectors.pages_bill import (
@@ -57,6 +57,7 @@ from billing.selectors.pages_preemptions import ShownPreemption, requeued_of, sh
 from billing.selectors.pages_proofs import statement_proofs
 from billing.selectors.pages_statements import (
     Comparison,
+    MonthOfDays,
     compared_with_before,
     lines_by_group,
     month_of_days,
@@ -83,8 +84,11 @@ from billing.views.preemption_table import preemption_side_table
 from billing.views.statement_tables import (
     borne_table,
     bridge_table,
+    changes_table,
+    daily_table,
     disputes_table,
     inside_table,
+    known_since_table,
     shares_table,
     split_name,
 )
@@ -182,13 +186,27 @@ class StatementPage(KnownThenPage, _DisputablePage):
     def disputes(self) -> list[Dispute]:
         return list(disputes_for(self.access).filter(statement=self.statement))
 
+    @cached_property
+    def days(self) -> MonthOfDays:
+        return month_of_days(self.statement, billing_zone(self.request))
+
+    @cached_property
+    def changes(self) -> Changes | None:
+        return changes_since(self.statement, self.access)
+
     def tables(self, month: str, tenant: str) -> list[Table]:
         statement, currency = self.statement, self.statement.currency
+        sees_ingest = self.access.may_read_ingest
         tables = [
             inside_table(lambda: self.inside, self.split[0], currency),
             shares_table(lambda: self.shares),
             borne_table(lambda: self.borne, currency),
             disputes_table(lambda: self.disputes, statement),
+            daily_table(self.days),
+            changes_table(lambda: self.changes.lines if self.changes else [], currency),
+            known_since_table(
+                lambda: self.changes.events if self.changes else [], leads_to_batches=sees_ingest
+            ),
             *self._preemption_tables(),
         ]
         if self.comparison is not None and self.bridge is not None:
@@ -197,7 +215,7 @@ class StatementPage(KnownThenPage, _DisputablePage):
 
     def context(self, month: str, tenant: str) -> dict[str, Any]:
         statement, lines = self.statement, self.lines
-        days = month_of_days(statement, billing_zone(self.request))
+        days = self.days
         return {
             "month": month,
             "switchable_months": months_with_statement(statement.tenant, self.access),
@@ -219,7 +237,7 @@ class StatementPage(KnownThenPage, _DisputablePage):
             "lines": lines_by_group(lines),
             "unpriced": any(line.amount_minor is None for line in lines),
             "proofs": statement_proofs(statement, lines, days.gpu_us),
-            "changes": changes_since(statement, self.access),
+            "changes": self.changes,
             "approval": self._approval(),
             "waiting_credits": self._waiting_credits(),
             "requeued": requeued_of(statement),

@@ -8,12 +8,20 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.http import QueryDict
 from django.test import Client
 
 from billing.models import Contract, Policy
+from billing.selectors.changes import Cause
+from billing.services.months import compute_month
+from billing.views.statement_tables import known_since_table
+from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR
 from ledger.models import Tenant, User
+from ledger.views.tables import BoundTable
+from tests.billing.level_facts import hour, identity, occupancy
 from tests.billing.page_books import (
+    HOURS_OF_OCTOBER,
     MONTH,
     NEXT_MONTH,
     Books,
@@ -140,3 +148,35 @@ def test_settings_lead_to_the_newest_bill_of_a_tenant_and_to_the_pool(books: Boo
     body = finance.get("/settings/").content.decode()
     assert f'<a href="/months/{NEXT_MONTH}/statements/acme/">acme</a>' in body
     assert f'<a href="/pools/{books.pool.slug}/">{books.pool.slug}</a>' in body
+
+
+def test_the_days_of_a_statement_are_its_categories_as_a_file(finance: Client) -> None:
+    path = f"/months/{MONTH}/statements/acme/"
+    assert rows_of(finance, f"{path}?daily.sort=-day", "daily") == [
+        ("day", "reserved_used_gpu_hours", "lent_gpu_hours", "reserved_idle_gpu_hours"),
+        ("2026-10-01", "44", "20", "16"),
+    ]
+
+
+def test_what_changed_since_the_approval_is_a_table(
+    books: Books, finance: Client, people: dict[str, User]
+) -> None:
+    path = f"/months/{MONTH}/statements/acme/"
+    header = ("what", "pool", "gpu_hours_before", "gpu_hours_after", "amount_before", "amount_after")
+    assert rows_of(finance, path, "changes") == [header]
+    finance.post(path, {"deed": "approve", "sha256": books.statement("acme").sha256})
+    occupancy(books.pool, "wl-late", identity("acme"), hour(2), 2_000, event_id="late-1")
+    occupancy(books.pool, "wl-late", identity("acme"), hour(3), 0, event_id="late-2")
+    compute_month(Month.parse(MONTH), horizon=hour(HOURS_OF_OCTOBER))
+    changed = {row[0]: row[2:] for row in rows_of(finance, f"{path}?changes.what=reserved", "changes")[1:]}
+    assert changed["reserved_used"] == ("44", "46", "88", "92")
+    assert 'id="table-changes"' in finance.get(path).content.decode()
+
+
+def test_events_that_became_known_lead_to_their_batch_where_one_may_see_it() -> None:
+    at = datetime(2026, 10, 1, 2, tzinfo=UTC)
+    cause = Cause("/tests", "late-1", "occupancy", at, 7, None)
+    for leads_on, url in ((True, "/ingest/batches/7/"), (False, None)):
+        table = BoundTable(known_since_table(lambda: [cause], leads_to_batches=leads_on), QueryDict())
+        assert [cell.url for line in table.lines for cell in line.cells] == [None, None, None, url, None]
+        assert list(table.csv_rows()) == [["late-1", "/tests", "2026-10-01T02:00:00Z", "7", ""]]
