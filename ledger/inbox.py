@@ -1,14 +1,16 @@
-"""What the inbox still holds of a month. The record must know it before a month closes, and must not import doors.
+"""What the inbox still holds of a month, and facts that follow from what the ledger itself was told.
 
-The composition root names the function that answers (setting INBOX_EVIDENCE, a dotted path); whoever provides the
-doors provides the answer.
+The record must know the former before a month closes, and billing books the latter; neither may import doors. The
+composition root names the functions that answer (settings INBOX_EVIDENCE, RAW_BATCHES, BOOK_EVENTS, dotted paths);
+whoever provides the doors provides the answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.utils.module_loading import import_string
@@ -48,3 +50,12 @@ def raw_batches(ids: Iterable[int]) -> Iterator[RawBatch]:
     """The deliveries of these ids, in their order, one body in memory at once (setting RAW_BATCHES)."""
     provider: Callable[[Iterable[int]], Iterator[RawBatch]] = import_string(settings.RAW_BATCHES)
     return provider(ids)
+
+
+def book_events(source: str, events: Sequence[dict[str, Any]], door: str, by: str) -> int:
+    """Book canonical events (events.md) as one batch of a source inside the ledger, in the caller's transaction.
+
+    Returns how many are in the record by it: fewer than were given mean that the rest was refused or known.
+    """
+    provider: Callable[[str, Sequence[dict[str, Any]], str, str], int] = import_string(settings.BOOK_EVENTS)
+    return provider(source, events, door, by)

@@ -10,7 +10,7 @@ import re
 import tomllib
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -31,6 +31,10 @@ GPU_CATEGORIES = (
 )
 TOKEN_KINDS = ("input", "cached_input", "output", "reasoning")
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
+# Facts begin with the year 2000 (events.md), in every time zone.
+EARLIEST_RESERVATION = 2001
+# Tokens per minute; so bounded that no calibration makes more GPUs of them than the books can count.
+Rate = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 
 
 class ConfigurationError(ValueError):
@@ -144,6 +148,15 @@ class PolicyTable(_Table, frozen=True):
     reason: str = ""
 
 
+class ThroughputTable(_Table, frozen=True):
+    """Tokens per minute of a model that a contract reserves GPUs of a pool for; cached tokens count as input."""
+
+    model: str
+    pool: str
+    input_tokens_per_minute: Rate = 0
+    output_tokens_per_minute: Rate = 0
+
+
 class ContractTable(_Table, frozen=True):
     tenant: str
     valid_from: datetime
@@ -155,7 +168,7 @@ class ContractTable(_Table, frozen=True):
     on_preemption: Literal["", "stop", "requeue", "degrade"] = ""
     max_delay_seconds: int | None = None
     reserved_idle_ramp: tuple[int, ...] = ()
-    reserved_throughput: tuple[dict[str, Any], ...] = ()
+    reserved_throughput: tuple[ThroughputTable, ...] = ()
     reason: str = ""
 
 
@@ -383,10 +396,34 @@ def _check_prices(configuration: Configuration) -> None:
         decimal_micro(contract.delay_credit, f"contract[{index}].delay_credit")
         if contract.overage_price:
             decimal_micro(contract.overage_price, f"contract[{index}].overage_price")
+        _check_throughput(contract, f"contract[{index}]")
     for index, calibration in enumerate(configuration.calibration):
         _check_share(calibration.tolerance, f"calibration[{index}].tolerance")
         if calibration.concurrency_per_gpu:
             decimal_micro(calibration.concurrency_per_gpu, f"calibration[{index}].concurrency_per_gpu")
+
+
+def _check_throughput(contract: ContractTable, path: str) -> None:
+    """What the rows say among themselves; pools, models and calibrations are known where they are applied."""
+    if not contract.reserved_throughput:
+        return
+    if contract.kind != "tokens":
+        raise ConfigurationError(f"{path}.reserved_throughput", "belongs to a contract of kind 'tokens'")
+    if contract.valid_from.year < EARLIEST_RESERVATION:
+        raise ConfigurationError(
+            f"{path}.valid_from",
+            f"throughput is reserved from the year {EARLIEST_RESERVATION} on at the earliest",
+        )
+    seen: set[tuple[str, str]] = set()
+    for index, row in enumerate(contract.reserved_throughput):
+        place = f"{path}.reserved_throughput[{index}]"
+        if (row.model, row.pool) in seen:
+            raise ConfigurationError(place, f"{row.model!r} in {row.pool!r} is named twice")
+        if not (row.input_tokens_per_minute or row.output_tokens_per_minute):
+            raise ConfigurationError(
+                place, "name input_tokens_per_minute or output_tokens_per_minute, above 0"
+            )
+        seen.add((row.model, row.pool))
 
 
 def _check_decimals(row: GpuHourTable | TokenTable, names: tuple[str, ...], path: str) -> None:

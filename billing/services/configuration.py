@@ -28,6 +28,7 @@ from billing.services.configuration_terms import (
     apply_pool_costs,
     apply_rate_cards,
 )
+from billing.services.contract_reservations import book_contract_reservations
 from billing.services.quota_standings import refresh_quota_standings
 from ledger.locks import Lock, acquire
 from ledger.services.audit import SYSTEM, Actor, record
@@ -127,6 +128,7 @@ STEPS: list[Callable[[Application, Configuration], None]] = [
     apply_policies,
     apply_contracts,
     apply_calibrations,
+    book_contract_reservations,
     apply_alert_rules,
     apply_budgets,
 ]
@@ -139,6 +141,6 @@ _STEPS_OF: dict[str, tuple[Callable[[Application, Configuration], None], ...]] =
     "rate_card": (apply_rate_cards,),
     "pool_cost": (apply_pool_costs,),
     "policy": (apply_policies,),
-    "contract": (apply_contracts,),
-    "calibration": (apply_calibrations,),
+    "contract": (apply_contracts, book_contract_reservations),
+    "calibration": (apply_calibrations, book_contract_reservations),
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from billing.core import configuration as core
 from billing.core.alerts import KINDS
 from billing.core.configuration import Configuration, ConfigurationError, decimal_micro
@@ -150,6 +152,11 @@ def policy_values(table: core.PolicyTable, path: str) -> dict[str, Any]:
     }
 
 
+def throughput_rows(table: core.ContractTable) -> list[dict[str, Any]]:
+    """A contract's reserved throughput as it is stored."""
+    return [msgspec.structs.asdict(row) for row in table.reserved_throughput]
+
+
 def apply_contracts(application: Application, wanted: Configuration) -> None:
     for index, table in enumerate(wanted.contract):
         path = f"contract[{index}]"
@@ -169,7 +176,7 @@ def apply_contracts(application: Application, wanted: Configuration) -> None:
                 "on_preemption": table.on_preemption,
                 "max_delay_s": table.max_delay_seconds,
                 "reserved_idle_ramp": list(table.reserved_idle_ramp),
-                "reserved_throughput": [dict(row) for row in table.reserved_throughput],
+                "reserved_throughput": throughput_rows(table),
             },
             f"contract of {table.tenant}",
             path,

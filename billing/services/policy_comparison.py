@@ -13,14 +13,14 @@ from typing import Any
 
 from django.db import transaction
 
-from billing.core.configuration import from_document
+from billing.core.configuration import ContractTable, from_document
 from billing.core.preemption_charges import PreemptionPolicy
 from billing.core.rating_lines import Line
-from billing.models import Policy
+from billing.models import Contract, Policy
 from billing.selectors.accounts import Accounts, accounts
 from billing.selectors.terms import MonthTerms, month_terms, rating_policy
 from billing.services.configuration import apply_tables
-from billing.services.configuration_terms import policy_values
+from billing.services.configuration_terms import policy_values, throughput_rows
 from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_shares import share_preemptions
 from billing.services.preemptions import rebuild_preemptions
@@ -92,6 +92,8 @@ def compare_change(period: Period, table: str, row: dict[str, Any]) -> list[Comp
     version = getattr(from_document({table: [row]}), table)[0]
     if table == "policy":
         _check_counting(period, Policy(undelivered_counts_pending=version.undelivered_counts_pending))
+    if table == "contract":
+        _check_throughput(period, version)
     if version.valid_from >= period.ends_at:
         row = {**row, "valid_from": period.starts_at.isoformat()}
     amounts = [_amounts(period, None), _amounts_after(period, {table: [row]})]
@@ -127,6 +129,17 @@ def _check_counting(period: Period, *policies: Policy | None) -> None:
         raise ComparisonError(
             "counts_differ",
             "undelivered_counts_pending changes how time is split, not who bears it; compare without it",
+        )
+
+
+def _check_throughput(period: Period, version: ContractTable) -> None:
+    in_force = Contract.objects.filter(tenant__holder__slug=version.tenant, valid_from__lt=period.ends_at)
+    contract = in_force.order_by("valid_from").last()
+    reserved = contract.reserved_throughput if contract is not None else []
+    if throughput_rows(version) != reserved:
+        raise ComparisonError(
+            "not_comparable",
+            "reserved_throughput changes how time is split, not who bears it; compare without it",
         )
 
 

@@ -197,6 +197,8 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {}  # filled from BEAT_SCHEDUL
 # Billing asks what the inbox still holds before a month closes, without knowing that there is one.
 INBOX_EVIDENCE = "ingest.selectors.month_evidence.month_evidence"
 RAW_BATCHES = "ingest.selectors.raw_batches.raw_batches"
+# And has reservations that follow from contracts booked like any other fact.
+BOOK_EVENTS = "ingest.services.own_events.book_own_events"
 # Pruning asks billing which months have an open dispute, without knowing what a dispute is.
 MONTHS_IN_DISPUTE = "billing.selectors.disputes.months_in_dispute"
 # And which days a computation may still have to read request by request.

@@ -155,11 +155,19 @@ def _contracts(company: Company, agreed: str) -> list[Json]:
             "delay_credit": "0.25",
             "on_preemption": "degrade",
             "max_delay_seconds": 60,
-            "reserved_throughput": [RESERVED_THROUGHPUT],
+            "reserved_throughput": [_reserved_throughput(company.scale)],
         },
     ]
     present = {tenant.slug for tenant in company.tenants}
     return [row for row in rows if row["tenant"] in present]
+
+
+def _reserved_throughput(scale: float) -> Json:
+    rates = {
+        name: _rounded(RESERVED_THROUGHPUT[name] * scale, step)
+        for name, step in (("input_tokens_per_minute", 10_000), ("output_tokens_per_minute", 2_000))
+    }
+    return RESERVED_THROUGHPUT | rates
 
 
 def _budgets(company: Company) -> list[Json]:
