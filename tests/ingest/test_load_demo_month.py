@@ -14,8 +14,10 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db.models import Sum
 from django.utils import timezone
 
+from billing.models import Allocation
 from ingest.models import Batch, QuarantinedEvent
 from ledger.core.periods import Month, to_ms
 from ledger.core.units import MS_PER_HOUR
@@ -67,18 +69,20 @@ def test_a_month_is_booked_once_computed_and_holds() -> None:
     assert conflict == 0
     assert quarantined == QuarantinedEvent.objects.count()
     assert booked == Event.objects.count() + Request.objects.count()
-    assert f"{booked} booked" in said
+    by_contracts = Batch.objects.filter(door="contracts").aggregate(booked=Sum("booked"))["booked"]
+    assert f"{booked - by_contracts} booked" in said
     assert not FactFinding.objects.filter(blocks_close=True).exists()
     period = Period.objects.get(month=MONTH)
     assert not DirtySpan.objects.filter(span__overlap=(period.starts_at, period.ends_at)).exists()
     checked = io.StringIO()
     call_command("verify_ledger", stdout=checked, stderr=io.StringIO())
     assert "invariants hold" in checked.getvalue()
+    the_contract_reserves_what_it_promises(period)
     mend_and_retry()
 
     # Every source signs off, in Shanghai's midnight.
     ends_at = datetime(2026, 2, 28, 16, tzinfo=UTC)
-    assert set(Source.objects.values_list("complete_until", flat=True)) == {ends_at}
+    assert set(told_of("complete_until")) == {ends_at}
     logins = demo_logins()
     assert [login.username for login in logins] == [
         *("finance", "finance2", "platform", "auditor", "tenantadmin", "viewer"),
@@ -90,6 +94,24 @@ def test_a_month_is_booked_once_computed_and_holds() -> None:
     before = (Level.objects.count(), Request.objects.count(), Booking.objects.count())
     load(MONTH)
     assert (Level.objects.count(), Request.objects.count(), Booking.objects.count()) == before
+
+
+def told_of(field: str) -> list[Any]:
+    """Of every source that somebody waits for."""
+    return list(Source.objects.filter(retired_at=None).values_list(field, flat=True))
+
+
+def the_contract_reserves_what_it_promises(period: Period) -> None:
+    """For 128 GPUs 30 000 tokens in and 6000 out: 30 x 0.31 + 6 x 5.2 = 40.5 GPU-seconds a minute, 0.675 GPUs."""
+    reserved = Level.objects.filter(kind=LevelKind.RESERVATION, identity__value="gov-cloud")
+    levels = dict(reserved.values_list("subject", "milli_gpus"))
+    assert levels["contract/gov-cloud/deepseek-v3"] == 675 and len(levels) == 2
+    parts = ("reserved_used", "lent", "reserved_idle", "undelivered", "oversold")
+    of_tenant = Allocation.objects.filter(holder__slug="gov-cloud")
+    of_month = of_tenant.filter(starts_at__gte=period.starts_at, starts_at__lt=period.ends_at)
+    sums = of_month.aggregate(**{name: Sum(f"{name}_gpu_us") for name in parts})
+    month_ms = to_ms(period.ends_at) - to_ms(period.starts_at)
+    assert sum(sums.values()) == sum(levels.values()) * month_ms
 
 
 def mend_and_retry() -> None:
@@ -129,7 +151,7 @@ def test_months_are_loaded_after_one_another_and_never_another_version_of_one() 
     }
     # Only what is over is signed off.
     complete = Period.objects.get(month=str(loaded[0]))
-    assert set(Source.objects.values_list("complete_until", flat=True)) == {complete.ends_at}
+    assert set(told_of("complete_until")) == {complete.ends_at}
 
 
 def expected_by(now: datetime) -> list[str]:
