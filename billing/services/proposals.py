@@ -22,6 +22,8 @@ from billing.models import (
 )
 from billing.services.approvals import ApprovalError, request_approval
 from billing.services.configuration import apply_tables
+from billing.services.configuration_rows import Application
+from billing.services.contract_reservations import book_contract_reservations
 from ledger.core.periods import Month, to_ms
 from ledger.locks import Lock, acquire
 from ledger.models import Service
@@ -116,6 +118,12 @@ def _end(payload: dict[str, Any], by: Actor, reason: str) -> None:
     version.ended_at, version.ended_recorded_at = ended_at, timezone.now()
     version.save(update_fields=["ended_at", "ended_recorded_at"])
     mark_pools_dirty([version.pool_id] if table == "pool_cost" else None, ended_at)
+    if table in ("contract", "calibration"):
+        try:  # throughput that a contract reserves ends with it
+            application = Application(by.name, True, timezone.now(), reason)
+            book_contract_reservations(application, Configuration())
+        except ConfigurationError as error:
+            raise ApprovalError("needed", str(error)) from None
     record(
         by,
         f"end_{table}",

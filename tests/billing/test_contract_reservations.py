@@ -16,9 +16,11 @@ from billing.models import Contract
 from billing.selectors.reservations import reservations
 from billing.services.configuration import apply_document
 from billing.services.policy_comparison import ComparisonError, compare_change
+from billing.services.proposals import propose_end
 from billing.tasks import recompute_open_months
 from ledger.checks import run_checks
-from ledger.models import Booking, Event, Level, Membership, Period, Role, Source, User
+from ledger.models import Booking, Event, Ledger, Level, Membership, Period, Role, Source, User
+from ledger.services.audit import Actor
 from ledger.services.masters import ensure_books
 from tests.billing.page_books import client_of
 from tests.billing.test_periods_api import client, get, post
@@ -146,6 +148,16 @@ def test_a_proposal_reserves_nothing_before_a_second_person_agrees(monkeypatch: 
         "planned",
     )
     assert get(client("tenant_viewer", "beta"), "reservations/")["results"] == []
+
+
+def test_it_ends_with_its_contract() -> None:
+    ensure_books()
+    Ledger.objects.update(options={"approvals": False})
+    apply(contract())
+    anna = Actor("anna")
+    propose_end("contract", Contract.objects.get(kind="tokens").pk, NOVEMBER, "cancelled", anna)
+    assert (held(), held(NOVEMBER)) == ({"contract/acme/qwen": 3000}, {})
+    assert run_checks(CHECKS) == []
 
 
 def test_its_event_says_that_a_contract_brought_it() -> None:
