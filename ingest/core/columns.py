@@ -79,30 +79,50 @@ def seconds_us(numbers: Spans) -> tuple[Int64s, Bools]:
 
 
 _POWERS = np.array([10**places for places in range(9)], np.int64)
-_SHORTEST, _LONGEST = 20, 30  # 2026-10-03T04:00:02Z, and with nine digits of fraction
+_SECOND_END = 19  # of 2026-10-03T04:00:02
+_LONGEST_FRACTION = 10  # a point and nine digits
 # 2026-10-|03T04:00|:02: which bytes are no digits, and what they are.
 _DATE_MARKS, _TIME_MARKS = _u(0xFF0000FF00000000), _u(0x0000FF0000FF0000)
 _DATE, _TIME = _u(0x2D00002D00000000), _u(0x00003A0000540000)
 
 
 def instants_ms(instants: Spans) -> tuple[Int64s, Bools]:
-    """Epoch milliseconds of instants in UTC, written as `2026-10-03T04:00:02.450Z`; finer digits floored."""
+    """Epoch milliseconds of instants written as `2026-10-03T04:00:02.450Z`, or with `+08:00`; finer digits floored."""
     buffer, starts, lengths = instants.buffer, instants.starts, instants.lengths
     letters = np.frombuffer(buffer, np.uint8)
-    is_sound = (lengths >= _SHORTEST) & (lengths <= _LONGEST)
+    offsets, zone, is_sound = _offsets_ms(letters, instants)
+    fraction = lengths - _SECOND_END - zone
+    is_sound &= (fraction >= 0) & (fraction <= _LONGEST_FRACTION)
     date, time = words_at(buffer, starts), words_at(buffer, starts + 8)
     is_sound &= ((date & _DATE_MARKS) == _DATE) & _are_digits((date & ~_DATE_MARKS) | (_ZEROS & _DATE_MARKS))
     is_sound &= ((time & _TIME_MARKS) == _TIME) & _are_digits((time & ~_TIME_MARKS) | (_ZEROS & _TIME_MARKS))
-    is_sound &= (letters[starts + 16] == ord(":")) & (letters[starts + lengths.clip(1) - 1] == ord("Z"))
+    is_sound &= letters[starts + 16] == ord(":")
     second, are_digits = _digits(buffer, starts + 17, np.full(len(instants), 2))
     dates, times = _pairs(date), _pairs(time)
     hour, minute = _pair(times, 3), _pair(times, 6)
     is_sound &= are_digits & (hour <= 23) & (minute <= 59) & (second <= 59)
     days = (_pair(dates, 0) * 100 + _pair(dates, 2)) * 10_000 + _pair(dates, 5) * 100 + _pair(times, 0)
     midnights, are_days = _midnights_ms(np.where(is_sound, days, days[0] if len(days) else 0))
-    milli, is_fraction = _milliseconds(letters, buffer, starts + 19, lengths - _SHORTEST)
+    milli, is_fraction = _milliseconds(letters, buffer, starts + _SECOND_END, fraction)
     of_day: Int64s = ((hour * 60 + minute) * 60 + second) * 1000
-    return midnights + of_day + milli, is_sound & are_days & is_fraction
+    return midnights + of_day + milli - offsets, is_sound & are_days & is_fraction
+
+
+def _offsets_ms(letters: NDArray[np.uint8], instants: Spans) -> tuple[Int64s | int, Int64s | int, Bools]:
+    """(how far the clock is before UTC, how many bytes tell it, whether it is told): Z, +08:00 or -03:30."""
+    ends = np.maximum(instants.ends, 1)
+    is_zulu: Bools = letters[ends - 1] == ord("Z")
+    if is_zulu.all():
+        return 0, 1, is_zulu
+    at = np.maximum(instants.ends - 6, 0)
+    two = np.full(len(at), 2)
+    hour, is_hour = _digits(instants.buffer, at + 1, two)
+    minute, is_minute = _digits(instants.buffer, at + 4, two)
+    is_behind: Bools = letters[at] == ord("-")
+    is_told = is_hour & is_minute & (hour <= 23) & (minute <= 59) & (letters[at + 3] == ord(":"))
+    is_told &= is_behind | (letters[at] == ord("+"))
+    offsets = (hour * 60 + minute) * np.where(is_behind, -60_000, 60_000)
+    return np.where(is_zulu, 0, offsets), np.where(is_zulu, 1, 6), is_zulu | is_told
 
 
 def _pairs(words: Words) -> Words:

@@ -19,6 +19,8 @@ from ingest.core.spans import Coded, Column, Int64s, Spans, Words
 
 Digests = NDArray[np.void]
 DIGEST = f"V{HASH_BYTES}"
+NO_DIGESTS: Digests = np.empty(0, DIGEST)
+"""Of rows that are not hashed yet."""
 _ARRAY_OF_TEXTS = bytes([0x90 | len(TEXTS)])  # MessagePack: an array of so many
 
 

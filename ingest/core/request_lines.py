@@ -1,13 +1,14 @@
 """The fast way for what comes by the million: well-formed `ledger.request.v1` events, a chunk of lines at once.
 
 `line_shapes` tells where in each line the value of each field stands, `columns` reads the values of one field of all
-lines. Nothing is an object per line. What is not plainly sound (a rare shape, an escape, an odd spelling, an old clock,
-a wrong value) is left to `parse.parse_line`, whose verdict counts; so the two can differ in speed only. Tests compare
-them.
+lines. Nothing is an object per line. Lines of shapes that few share go through a decoder instead (`request_structs`).
+What is not plainly sound (an escape, an odd spelling, an old clock, a wrong value) is left to `parse.parse_line`, whose
+verdict counts; so the ways can differ in speed only. Tests compare them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -19,10 +20,11 @@ from ingest.core import columns, fields
 from ingest.core.body import Limits
 from ingest.core.events import FUTURE_TOLERANCE_MS, LONGEST_REQUEST_MS, OUTCOMES, read_service_class
 from ingest.core.fields import Refusal
-from ingest.core.line_shapes import Found, Path, Scalar, Shape, scalars
+from ingest.core.line_shapes import Found, Path, Scalar, Shape, outline, scalars
 from ingest.core.request_content import ABSENT, HASHED_NUMBERS, NUMBERS, REQUEST_TYPE, TEXTS
-from ingest.core.request_hashes import Digests, hashes
+from ingest.core.request_hashes import NO_DIGESTS, hashes
 from ingest.core.request_rows import OWN_TEXTS, WHO, Requests
+from ingest.core.request_structs import read_structs
 from ingest.core.spans import Bools, Coded, Int64s, Spans
 
 _NAMES: dict[Path, str] = {
@@ -125,67 +127,85 @@ def _may_be(one: Scalar, literal: bytes) -> bool:
 
 
 class RequestReader:
-    """Reads lines that are probably requests, and remembers the shapes it met."""
+    """Reads lines that are probably requests, and remembers the shapes it met.
 
-    _SHAPES = 64
-    _NEW_SHAPES = 16  # to learn from one chunk
+    Lines of a shape that many share are walked together. The others are decoded one by one, but read in columns
+    (`request_structs`), which costs less than walks for a few lines each.
 
-    def __init__(self, now_ms: int) -> None:
+    `fewest`: of how many lines alike a walk is worth its while.
+    """
+
+    _SHAPES = 256  # to remember
+    _SAMPLE = 64  # lines to tell from which shapes there are
+    _MOST_SHAPES = 6  # to walk in a chunk, because a walk also costs for lines of other shapes
+
+    def __init__(self, now_ms: int, fewest: int = 64) -> None:
         self._latest_ms = now_ms + FUTURE_TOLERANCE_MS
-        self._shapes: list[Shape] = []
+        self._fewest = fewest
+        self._shapes: dict[bytes, Shape | None] = {}
+        self._usual: Shape | None = None
 
     def read(self, first: int, raw: Sequence[bytes], limits: Limits) -> tuple[Requests | None, Left]:
         """(requests, the lines left to `parse_line`), both in order. Blank lines are in neither."""
         lines = raw if isinstance(raw, Spans) else Spans.of(raw, between=b"\n")
         ends = _without_carriage_returns(lines)
-        rows, found = self._find(lines, ends, np.flatnonzero(_are_plain(lines, ends, limits)))
+        plain = np.flatnonzero(_are_plain(lines, ends, limits))
+        rows, found = self._find(lines, ends, plain)
         requests = None
+        is_left = lines.ends > lines.starts
         if len(rows):
             requests, is_sound = self._judge(first + rows, lines.take(rows), found)
-            rows = rows[is_sound]
-        is_left = lines.ends > lines.starts
-        is_left[rows] = False
+            is_left[rows[is_sound]] = False
+        rows = plain[is_left[plain]]
+        if len(rows):
+            others, is_sound = self._decode(first + rows, lines.take(rows))
+            is_left[rows[is_sound]] = False
+            requests = others if requests is None else requests if others is None else requests.joined(others)
         left = np.flatnonzero(is_left).tolist()
         return requests, [(first + row, lines[row]) for row in left]
 
     # --- shapes ---------------------------------------------------------------------------------------------
 
     def _find(self, lines: Spans, ends: Int64s, rows: Int64s) -> tuple[Int64s, Found]:
-        """(which of the rows have one of our shapes, the places of their fields); absent ones end before they start"""
+        """(which of the rows have a shape that many have, the places of their fields)
+
+        Places of absent fields end before they start.
+        """
         groups: list[tuple[Int64s, Found]] = []
-        matched: list[tuple[int, Shape]] = []
-
-        quotes: Int64s | None = None
-
-        def try_shape(shape: Shape) -> None:
-            nonlocal rows, quotes
-            likely = rows
-            if matched:  # the first one nearly always takes all; of others, only lines with as many quotes
-                quotes = _quotes(lines) if quotes is None else quotes
+        if self._usual is not None and len(rows) >= self._fewest:  # it nearly always takes all
+            places, found = self._usual.match(lines.buffer, lines.starts[rows], ends[rows])
+            groups.append((rows[places], found))
+            if len(places) * 2 < len(rows):
+                self._usual = None
+            rows = np.delete(rows, places)
+        if len(rows) >= self._fewest:
+            shapes = self._frequent(lines, ends, rows)
+            self._usual = self._usual or (shapes[0] if shapes else None)
+            quotes = _quotes(lines) if shapes else np.zeros(0, np.int64)
+            for shape in shapes:
                 likely = rows[quotes[rows] == shape.quotes]
-            places, found = shape.match(lines.buffer, lines.starts[likely], ends[likely])
-            if len(places):
+                places, found = shape.match(lines.buffer, lines.starts[likely], ends[likely])
                 groups.append((likely[places], found))
                 rows = np.setdiff1d(rows, likely[places], assume_unique=True)
-            matched.append((len(places), shape))
+        return _in_order([group for group in groups if len(group[0])])
 
-        for shape in self._shapes:
-            if len(rows):
-                try_shape(shape)
-            else:
-                matched.append((0, shape))
-        for _ in range(self._NEW_SHAPES):
-            if not len(rows):
+    def _frequent(self, lines: Spans, ends: Int64s, rows: Int64s) -> list[Shape]:
+        """Shapes that enough of the rows have, as far as a sample of them shows, most frequent first."""
+        sample = rows[:: -(-len(rows) // self._SAMPLE)].tolist()
+        texts = [lines.buffer[lines.starts[row] : ends[row]] for row in sample]
+        outlines = [outline(text) for text in texts]
+        examples = dict(zip(outlines, texts, strict=True))
+        found = []
+        for one, count in Counter(outlines).most_common():
+            if count * min(len(rows) / self._fewest, self._MOST_SHAPES) < len(sample):
                 break
-            line = int(rows[len(rows) // 2])
-            new = request_shape(lines.buffer[lines.starts[line] : ends[line]])
-            if new is None:
-                rows = np.delete(rows, len(rows) // 2)
-            else:
-                try_shape(new)
-        matched.sort(key=lambda one: -one[0])
-        self._shapes = [shape for _, shape in matched[: self._SHAPES]]
-        return _in_order(groups)
+            if one not in self._shapes:
+                if len(self._shapes) == self._SHAPES:
+                    self._shapes.clear()
+                self._shapes[one] = request_shape(examples[one])
+            if (shape := self._shapes[one]) is not None:
+                found.append(shape)
+        return found
 
     # --- values ---------------------------------------------------------------------------------------------
 
@@ -210,9 +230,21 @@ class RequestReader:
             concurrency_us=absent,
             numbers=numbers,
             texts=texts,
-            digests=_NO_DIGESTS,
+            digests=NO_DIGESTS,
         )
-        is_sound = reading.is_sound & self._is_possible(requests)
+        return self._finished(requests, reading.is_sound)
+
+    def _decode(self, lines: Int64s, raw: Spans) -> tuple[Requests | None, Bools]:
+        """As `_judge`, of lines without a shape that many have."""
+        requests, is_sound = read_structs(lines, raw, _CODED_READERS)
+        if requests is not None:
+            rows = np.flatnonzero(is_sound)
+            requests, is_sound[rows] = self._finished(requests, np.ones(len(rows), bool))
+        return requests, is_sound
+
+    def _finished(self, requests: Requests, is_sound: Bools) -> tuple[Requests | None, Bools]:
+        """(those that are sound and possible, with their digests; which those are)"""
+        is_sound = is_sound & self._is_possible(requests)
         if not is_sound.all():
             if not is_sound.any():
                 return None, is_sound
@@ -230,9 +262,6 @@ class RequestReader:
         possible &= (cached <= given["input_tokens"]) | (given["input_tokens"] == ABSENT)
         possible &= (given["reasoning_tokens"] <= given["output_tokens"]) | (given["output_tokens"] == ABSENT)
         return possible
-
-
-_NO_DIGESTS: Digests = np.empty(0, "V16")
 
 
 def _without_unused(requests: Requests) -> Requests:
@@ -336,7 +365,7 @@ class _Reading:
     def own_text(self, name: str, shortest: int = 1) -> Spans:
         """A text that differs from line to line, of as many bytes as any text of ours may have."""
         if name not in self._found:
-            return Spans(self._buffer, np.zeros(self._count, np.int64), np.full(self._count, -1))
+            return Spans.nulls(self._buffer, self._count)
         spans = self._spans(name)
         lengths = spans.lengths
         if name not in ("user", "api_key"):

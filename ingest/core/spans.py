@@ -67,6 +67,10 @@ class Spans(Sequence[bytes]):
         buffer = between.join([one or b"" for one in strings]) + between + PADDING
         return cls(buffer, starts, starts + lengths)
 
+    @classmethod
+    def nulls(cls, buffer: bytes, count: int) -> Spans:
+        return cls(buffer, np.zeros(count, np.int64), np.full(count, -1))
+
     def __len__(self) -> int:
         return len(self.starts)
 
@@ -112,11 +116,15 @@ class Spans(Sequence[bytes]):
 
     def joined(self, other: Spans) -> Spans:
         if other.buffer is self.buffer:
-            buffer, behind = self.buffer, 0
+            mine, others, buffer, behind = self, other, self.buffer, 0
+        elif other.is_empty:  # no need for its buffer
+            mine, others, buffer, behind = self, Spans.nulls(self.buffer, len(other)), self.buffer, 0
+        elif self.is_empty:
+            mine, others, buffer, behind = Spans.nulls(other.buffer, len(self)), other, other.buffer, 0
         else:
-            buffer, behind = self.buffer + other.buffer, len(self.buffer)
-        starts = np.concatenate([self.starts, other.starts + behind])
-        return Spans(buffer, starts, np.concatenate([self.ends, other.ends + behind]))
+            mine, others, buffer, behind = self, other, self.buffer + other.buffer, len(self.buffer)
+        starts = np.concatenate([mine.starts, others.starts + behind])
+        return Spans(buffer, starts, np.concatenate([mine.ends, others.ends + behind]))
 
 
 class Coded:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,7 +83,8 @@ def request_events(draw: st.DrawFn) -> bytes:
 @st.composite
 def instants_with_a_slip(draw: st.DrawFn) -> str:
     """An instant with one character replaced by another."""
-    text = draw(st.sampled_from(["2026-10-03T04:00:02.450Z", "2024-02-29T23:59:59Z"]))
+    sound = ["2026-10-03T04:00:02.450Z", "2024-02-29T23:59:59Z", "2026-10-03T07:30:02.5-03:30"]
+    text = draw(st.sampled_from(sound))
     place = draw(st.integers(0, len(text) - 1))
     return text[:place] + draw(st.sampled_from("0123456789.:-TZtz /;+~")) + text[place + 1 :]
 
@@ -93,9 +95,16 @@ def sound(event_id: str = "req-100", **data: Any) -> bytes:
     ).encode()
 
 
-@given(st.lists(request_events(), min_size=1, max_size=8))
-def test_rows_equal_those_of_the_careful_way_and_the_rest_is_left_to_it(raw: list[bytes]) -> None:
-    reads_as_the_careful_way(RequestReader(NOW_MS), raw)
+# How many lines alike are walked together: every one, as in a large chunk; or none of a few, which are decoded.
+WALKS, DECODES = 1, 64
+WAYS = st.sampled_from([WALKS, 3, DECODES])
+
+
+@given(st.lists(request_events(), min_size=1, max_size=8), WAYS)
+def test_rows_equal_those_of_the_careful_way_and_the_rest_is_left_to_it(
+    raw: list[bytes], fewest: int
+) -> None:
+    reads_as_the_careful_way(RequestReader(NOW_MS, fewest), raw)
 
 
 def reads_as_the_careful_way(reader: RequestReader, raw: list[bytes]) -> list[int]:
@@ -124,11 +133,73 @@ SHAPES = [
 ]
 
 
-def test_what_gateways_send_takes_the_fast_way_in_several_shapes_at_once() -> None:
+@pytest.mark.parametrize("fewest", [WALKS, 9, DECODES])
+def test_what_gateways_send_takes_the_fast_way_in_several_shapes_at_once(fewest: int) -> None:
     chunk = [SHAPES[n * n % len(SHAPES)] for n in range(40)] + [b""] + SHAPES
-    assert reads_as_the_careful_way(RequestReader(NOW_MS), chunk) == [
+    assert reads_as_the_careful_way(RequestReader(NOW_MS, fewest), chunk) == [
         n for n in range(1, len(chunk) + 1) if n != 41
     ]
+
+
+OPTIONAL: dict[str, st.SearchStrategy[Any]] = {
+    "cached_input_tokens": st.integers(0, 9),
+    "cache_write_tokens": st.integers(0, 9),
+    "reasoning_tokens": st.integers(0, 9),
+    "preemptions": st.integers(0, 2),
+    "gpu_seconds": st.decimals(0, 99, places=6).map(str) | st.integers(0, 9) | st.sampled_from([0.5, "1e3"]),
+    "user": st.text("aé", max_size=9),
+    "workload": st.text("wü", min_size=1, max_size=9),
+    "parent_request": st.just("p-1"),
+    "labels": st.dictionaries(st.sampled_from("abc"), st.text("xé", max_size=3)),
+    "service_class": st.sampled_from(["guaranteed", "preemptible"]),
+    "queued_at": st.sampled_from(["2026-09-30T23:58:00.5Z", "2026-10-01T07:58:00+08:00", None]),
+    "attempt": st.integers(1, 3),
+}
+
+
+@st.composite
+def optional_fields(draw: st.DrawFn) -> bytes:
+    """A sound request with some of the optional fields, in the usual order of keys or any other."""
+    optional = {name: draw(OPTIONAL[name]) for name in draw(st.sets(st.sampled_from(sorted(OPTIONAL))))}
+    usual = {"input_tokens": 18, "output_tokens": 9} | {n: optional[n] for n in OPTIONAL if n in optional}
+    data = dict(event("request")["data"]) | usual
+    if draw(st.booleans()):
+        del data["tenant"]
+        data["identity"] = {"kind": "user", "value": draw(st.sampled_from(["u", "v"]))}
+    if draw(st.booleans()):
+        data = {name: data[name] for name in draw(st.permutations(sorted(data)))}
+    return json.dumps(event("request", id="req-100") | {"data": data}, ensure_ascii=False).encode()
+
+
+@given(st.lists(optional_fields(), min_size=1, max_size=12), WAYS, st.booleans())
+def test_any_optional_fields_in_any_order_take_the_fast_way(
+    raw: list[bytes], fewest: int, knows_shapes: bool
+) -> None:
+    reader = RequestReader(NOW_MS, fewest)
+    if knows_shapes:
+        reader.read(1, raw[::2], Limits())
+    assert reads_as_the_careful_way(reader, raw) == [
+        line for line, text in enumerate(raw, 1) if b'"1e3"' not in text
+    ]
+
+
+@pytest.mark.parametrize("kinds", [1, 3, 40])
+def test_large_chunks_are_walked_or_decoded_and_say_the_same(kinds: int) -> None:
+    """A shape that many have, some that some have, and so many that none is worth a walk; and then one of them."""
+    reader = RequestReader(NOW_MS, 16)
+    optional = [name for name in OPTIONAL if name not in ("labels", "queued_at", "attempt")]
+    values = dict.fromkeys(optional, 1) | {"user": "u", "workload": "é", "parent_request": "p"}
+    values["service_class"] = "guaranteed"
+
+    def line(number: int) -> bytes:
+        given = {name: values[name] for bit, name in enumerate(optional) if number % kinds >> bit & 1}
+        return sound(f"req-{number:03}", input_tokens=9, output_tokens=number, **given)
+
+    for start in (0, 200):
+        chunk = [line(number) for number in range(start, start + 200)] + [b'{"type":"odd"}']
+        assert reads_as_the_careful_way(reader, chunk) == list(range(1, 201))
+    again = [line(0)] * 50
+    assert reads_as_the_careful_way(reader, again) == list(range(1, 51))
 
 
 @st.composite
@@ -144,11 +215,11 @@ def slips(draw: st.DrawFn) -> bytes:
     return line
 
 
-@given(st.lists(slips(), min_size=1, max_size=12), st.booleans())
+@given(st.lists(slips(), min_size=1, max_size=12), WAYS, st.booleans())
 def test_a_slip_in_a_line_is_judged_as_the_careful_way_judges_it(
-    raw: list[bytes], knows_shapes: bool
+    raw: list[bytes], fewest: int, knows_shapes: bool
 ) -> None:
-    reader = RequestReader(NOW_MS)
+    reader = RequestReader(NOW_MS, fewest)
     if knows_shapes:
         reader.read(1, SHAPES, Limits())
     reads_as_the_careful_way(reader, raw)
@@ -175,15 +246,28 @@ def test_what_gateways_send_takes_the_fast_way() -> None:
     assert found.number("gpu_seconds").tolist() == [1_270_440, 12_500_000, 1_500_000]
 
 
-def test_one_odd_value_leaves_its_neighbours_on_the_fast_way() -> None:
-    odd = [
-        sound(gpu_seconds="1.0000001"),
-        sound(started_at="yesterday"),
-        sound(output_tokens=1, reasoning_tokens=2),
-    ]
-    found, left = RequestReader(NOW_MS).read(1, [sound(), *odd, sound("req-200")], Limits())
+@pytest.mark.parametrize("fewest", [WALKS, DECODES])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"gpu_seconds": "1.0000001"},
+        {"started_at": "yesterday"},
+        {"started_at": "2026-10-01T23:59:00+24:00"},
+        {"started_at": "2026-10-01T08:00:00+08:60"},
+        {"output_tokens": 1, "reasoning_tokens": 2},
+        {"outcome": "fine"},
+        {"service_class": "best"},
+        {"pool": "p" * 64},
+        {"labels": {"": "x"}},
+        {"tenant": None, "identity": {"kind": "shoe", "value": "u"}},
+    ],
+)
+def test_one_odd_value_leaves_its_neighbours_on_the_fast_way(fewest: int, odd: dict[str, Any]) -> None:
+    usual = {name: "1" for name in odd if name == "gpu_seconds"}
+    raw = [sound(**usual), sound(**odd), sound("req-200", **usual)]
+    found, left = RequestReader(NOW_MS, fewest).read(1, raw, Limits())
     assert found is not None and found.event_ids.texts() == ["req-100", "req-200"]
-    assert left == [(2, odd[0]), (3, odd[1]), (4, odd[2])]
+    assert left == [(2, raw[1])]
 
 
 def spans(texts: list[str]) -> Spans:
@@ -198,18 +282,26 @@ def equals_the_careful_reader(
             assert value == read(text)
 
 
-@given(st.lists(st.integers(946_684_800_000, 253_000_000_000_000), min_size=1, max_size=5), st.integers(0, 9))
-def test_columns_of_instants(instants: list[int], places: int) -> None:
+ZONES = ["Z", "+08:00", "-03:30", "+00:00", "-23:59"]
+MANY_INSTANTS = st.lists(
+    st.tuples(st.integers(946_684_800_000, 253_000_000_000_000), st.sampled_from(ZONES)),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(MANY_INSTANTS, st.integers(0, 9))
+def test_columns_of_instants(instants: list[tuple[int, str]], places: int) -> None:
     texts = [
-        f"{one:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + (f".{one:%f}000"[: places + 1] if places else "") + "Z"
-        for one in map(to_datetime, instants)
+        f"{one:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + (f".{one:%f}000"[: places + 1] if places else "") + zone
+        for one, zone in ((to_datetime(ms), zone) for ms, zone in instants)
     ]
     found, is_sound = columns.instants_ms(spans(texts))
     assert is_sound.all()
     assert found.tolist() == [fields.instant_ms(text) for text in texts]
 
 
-@given(st.lists(st.text(alphabet="0123456789.:-TZ ", min_size=20, max_size=31), min_size=1, max_size=3))
+@given(st.lists(st.text(alphabet="0123456789.:+-TZ ", min_size=1, max_size=36), min_size=1, max_size=3))
 def test_columns_of_instants_refuse_what_the_careful_reader_refuses(texts: list[str]) -> None:
     equals_the_careful_reader(texts, columns.instants_ms(spans(texts)), fields.instant_ms)
 
