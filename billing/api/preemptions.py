@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +17,7 @@ from billing.api.questions import filters_of, window_of
 from billing.models import PreemptionRecord
 from billing.selectors.names import Names
 from billing.selectors.periods import ledger_and_now
-from billing.selectors.preemption_rows import CAUSE, COLUMNS, VICTIM, record_row
+from billing.selectors.preemption_rows import CAUSE, COLUMNS, VICTIM, Borne, causes_of, record_row
 from billing.selectors.preemptions import matrix
 from billing.selectors.statements import preemption_records
 from ledger.access import Access
@@ -79,25 +80,25 @@ class PreemptionsView(ListView):
                 values = [value for value in values if value in set(own)]
             rows = rows.filter(**{f"{_LOOKUPS.get(name, name)}__in": values})
         names = Names(self.access, at=to_datetime(window.start_ms))
+        borne = Borne(self.access.tenant_ids, to_datetime(window.start_ms), to_datetime(window.end_ms))
         return self.page(
             lambda offset, limit: list(rows[offset : offset + limit]),
-            lambda record: preemption_row(record, names, self.access, ledger),
+            lambda record: preemption_row(record, names, self.access, ledger, borne),
         )
 
 
-def preemption_row(record: PreemptionRecord, names: Names, access: Access, ledger: Ledger) -> dict[str, Any]:
-    """A record as its asker sees it: a tenant that was hit through a shared service gets its own share of it."""
-    hit = next(
-        (
-            share.account.tenant
-            for share in record.shares.all()
-            if share.account.tenant_id in access.tenant_ids
-        ),
-        None,
-    )
-    role = VICTIM if access.sees_all_tenants or hit is not None else CAUSE
-    tenant = None if access.sees_all_tenants else hit
-    row = record_row(record, role, names, ledger.currency, tenant=tenant)
+def preemption_row(
+    record: PreemptionRecord, names: Names, access: Access, ledger: Ledger, borne: Borne
+) -> dict[str, Any]:
+    """A record as its asker sees it: a tenant gets its own share and what it bears of it."""
+    hit = [share.account.tenant_id for share in record.shares.all()]
+    role, tenant = VICTIM, None
+    if not access.sees_all_tenants:
+        of_role = [pk for pk in hit if pk in access.tenant_ids]
+        if not of_role:
+            role, of_role = CAUSE, sorted(access.tenant_ids.intersection(filter(None, causes_of(record))))
+        tenant = next(iter(of_role), None)
+    row = record_row(record, role, names, ledger.currency, tenant=tenant, borne=borne)
     return {"id": str(record.pk), **{column: row[column] for column in COLUMNS}}
 
 
@@ -111,7 +112,10 @@ class PreemptionView(LedgerView):
         if record is None:
             raise Http404
         names = Names(self.access, at=record.decided_at)
-        row = preemption_row(record, names, self.access, ledger)
+        borne = Borne(
+            self.access.tenant_ids, record.decided_at, record.decided_at + timedelta(milliseconds=1)
+        )
+        row = preemption_row(record, names, self.access, ledger, borne)
         events = record.events if self.access.may_read_ingest else []
         return Response({**row, "events": events})
 

@@ -16,7 +16,7 @@ from billing.core.focus import (
 from billing.core.focus_columns import COST_AND_USAGE
 from billing.core.focus_periods import Spread, charge_span
 from billing.models import Statement
-from billing.selectors.detail import VICTIM, Hit, detail_of
+from billing.selectors.detail import VICTIM, Hit, SaidLenders, detail_of
 from billing.selectors.focus_lines import billed_lines, invoice_of
 from billing.selectors.names import Names
 from ledger.core.periods import Span, to_ms
@@ -84,7 +84,7 @@ def _by_slot(
     spread = {
         position: Spread(line.billed_micro or 0, line.quantity) for position, line in of_position.items()
     }
-    of_any, said = _Same(invoice_columns(invoice), version), _Said(names)
+    of_any, said = _Same(invoice_columns(invoice), version), SaidLenders(names)
     for one in detail_of(statement, lines):
         if isinstance(one, Hit):
             if one.role == VICTIM:
@@ -93,7 +93,7 @@ def _by_slot(
         line, billed = of_position[one.position], spread[one.position].take(one.gpu_us)
         charge = charge_columns(line, one.gpu_us, billed, one.starts_ms, one.ends_ms)
         if one.lenders:
-            charge["x_Lender"] = said.all(one.lenders)
+            charge["x_Lender"] = said.of(one)
         yield same[one.position].with_(charge)
 
 
@@ -107,19 +107,6 @@ def _preempted(hit: Hit) -> Row:
         start_ms,
         start_ms + MS_PER_HOUR,
     )
-
-
-class _Said:
-    """Lenders by the names that the asker may see, worked out once per set of them."""
-
-    def __init__(self, names: Names) -> None:
-        self._names = names
-        self._texts: dict[tuple[str, ...], str] = {}
-
-    def all(self, slugs: tuple[str, ...]) -> str:
-        if slugs not in self._texts:
-            self._texts[slugs] = "; ".join(sorted({self._names.shown_slug(slug) for slug in slugs}))
-        return self._texts[slugs]
 
 
 def _month(month: str, known: dict[str, Span]) -> Span:

@@ -29,6 +29,7 @@ from billing.models import (
     StatementState,
 )
 from billing.selectors.annexes import annex_rows
+from billing.selectors.names import Names
 from billing.sql_exports import LENDERS_OF, SLOTS_OF_ACCOUNT
 from ledger.core.periods import to_ms
 from ledger.models import Purpose, ServiceClass
@@ -38,13 +39,17 @@ _FETCH = 2000
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A line's GPU time in one slot. lenders: slugs of whose idle reservation may have run it (borrowed only)."""
+    """A line's GPU time in one slot. lenders: slugs of whose idle reservation may have run it (borrowed only).
+
+    lenders_shown: the same as the statement's tenant read it when it was issued; None where that was not kept.
+    """
 
     position: int
     starts_ms: int
     ends_ms: int
     gpu_us: int
     lenders: tuple[str, ...] = ()
+    lenders_shown: str | None = None
 
 
 VICTIM = "victim"
@@ -232,19 +237,42 @@ def _hit(
 
 # The files that a statement is issued with: one row per slice, one per hit.
 
-SLOT_COLUMNS = ("line", "starts_ms", "ends_ms", "gpu_us", "lenders")
+SLOT_COLUMNS = ("line", "starts_ms", "ends_ms", "gpu_us", "lenders", "lenders_shown")
 HIT_COLUMNS = tuple(one.name for one in fields(Hit))
 
 
-def slot_rows(found: Iterable[Slice]) -> Iterator[tuple[object, ...]]:
+def slot_rows(found: Iterable[Slice], names: Names) -> Iterator[tuple[object, ...]]:
+    """names: as the statement's tenant sees them. An alias may change later, what was issued may not."""
+    said = SaidLenders(names)
     for one in found:
-        yield one.position, one.starts_ms, one.ends_ms, one.gpu_us, ",".join(one.lenders)
+        lenders = ",".join(one.lenders)
+        yield one.position, one.starts_ms, one.ends_ms, one.gpu_us, lenders, said.all(one.lenders)
+
+
+class SaidLenders:
+    """Lenders by the names that the asker may see, worked out once per set of them."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._texts: dict[tuple[str, ...], str] = {(): ""}
+
+    def all(self, slugs: tuple[str, ...]) -> str:
+        if slugs not in self._texts:
+            self._texts[slugs] = "; ".join(sorted({self._names.shown_slug(slug) for slug in slugs}))
+        return self._texts[slugs]
+
+    def of(self, one: Slice) -> str:
+        """As it was issued; whoever sees every name reads slugs, which never change."""
+        frozen = one.lenders_shown
+        return self.all(one.lenders) if frozen is None or self._names.shows_all else frozen
 
 
 def slices_of_file(rows: Iterable[Sequence[str]]) -> Iterator[Slice]:
-    for position, starts_ms, ends_ms, gpu_us, lenders in rows:
+    """Files of statements that were issued earlier have no last column."""
+    for position, starts_ms, ends_ms, gpu_us, lenders, *shown in rows:
         named = tuple(filter(None, lenders.split(",")))
-        yield Slice(int(position), int(starts_ms), int(ends_ms), int(gpu_us), named)
+        said = shown[0] if shown else None
+        yield Slice(int(position), int(starts_ms), int(ends_ms), int(gpu_us), named, said)
 
 
 def hit_rows(found: Iterable[Hit]) -> Iterator[tuple[object, ...]]:

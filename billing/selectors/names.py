@@ -25,6 +25,7 @@ class Names:
         self._ids = {holder.slug: pk for pk, holder in self._holders.items()}
 
     def _read_by(self, access: Access) -> None:
+        self._sees_all = access.sees_all_tenants
         self._open = access.sees_all_tenants or self._visible_to_all
         self._own = access.tenant_ids
 
@@ -33,6 +34,11 @@ class Names:
         names = copy(self)
         names._read_by(access)
         return names
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether the asker sees every tenant whatever the policy says."""
+        return self._sees_all
 
     def shown(self, holder_id: int | None) -> str:
         """The slug of one's own, of services and of the unattributed; another tenant's display alias."""

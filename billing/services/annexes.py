@@ -46,7 +46,8 @@ def freeze_annexes(statements: Sequence[Statement]) -> None:
         some = statements[first : first + _TENANTS_AT_ONCE]
         preemptions = _preemptions(some, named)
         for statement in some:
-            files = _files(statement, month, preemptions[statement.tenant_id])
+            own = named.of(Access(tenant_ids=frozenset({statement.tenant_id})))
+            files = _files(statement, month, preemptions[statement.tenant_id], own)
             annexes = [_annex(statement, name, pieces) for name, pieces in files]
             StatementAnnex.objects.bulk_create(annexes)
             statement.content = {
@@ -59,11 +60,11 @@ def freeze_annexes(statements: Sequence[Statement]) -> None:
 
 
 def _files(
-    statement: Statement, month: UsageOfMonth, preemptions: _TwoNames
+    statement: Statement, month: UsageOfMonth, preemptions: _TwoNames, own: Names
 ) -> Iterator[tuple[AnnexName, Iterator[bytes]]]:
     yield AnnexName.USAGE, usage_pieces(month, statement.tenant)
     sliced = detail.slices(statement, billed_lines(statement))
-    yield AnnexName.SLOTS, csv_pieces(detail.SLOT_COLUMNS, detail.slot_rows(sliced))
+    yield AnnexName.SLOTS, csv_pieces(detail.SLOT_COLUMNS, detail.slot_rows(sliced, own))
     yield AnnexName.HITS, csv_pieces(detail.HIT_COLUMNS, detail.hit_rows(detail.hits(statement)))
     for name in (AnnexName.PREEMPTIONS, AnnexName.PREEMPTIONS_NAMED):
         yield name, csv_pieces(COLUMNS, preemptions[name])

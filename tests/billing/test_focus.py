@@ -293,6 +293,17 @@ def test_what_focus_has_no_word_for(books: Pool) -> None:
     assert {row["x_Lender"] for row in own if row["x_Category"] == "borrowed"} == {"another tenant"}
 
 
+def test_an_alias_that_changes_leaves_a_closed_month_s_bytes(books: Pool) -> None:
+    close()
+    tenant = Tenant.objects.get(holder__slug="beta")
+    seen = Access(name="beta", tenant_ids=frozenset({tenant.pk}))
+    before = [content("focus-1.4", access=access) for access in (seen, AUDITOR)]
+    assert {row["x_Lender"] for row in rows_of(before[0])} == {"", "another tenant"}
+    assert {row["x_Lender"] for row in rows_of(before[1])} == {"", "acme"}
+    Tenant.objects.update(display_alias="somebody")
+    assert [content("focus-1.4", access=access) for access in (seen, AUDITOR)] == before
+
+
 def test_a_ramp_is_an_agreed_price_below_the_list(books: Pool) -> None:
     idle = [row for row in rows_of(content("focus-1.2")) if row["x_Category"] == "reserved_idle"]
     assert idle

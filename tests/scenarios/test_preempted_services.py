@@ -6,11 +6,15 @@ at once, so that 16 are a quota of 2 GPUs. gamma preempts chat at 3:30; the pric
 
 from __future__ import annotations
 
+import csv
+import io
 from typing import Any
 
 import pytest
 
-from billing.models import PreemptionRecord
+from billing.exports.files import statement_file
+from billing.models import PreemptionRecord, Statement
+from ledger.access import Access
 from tests.ingest.feeding import event
 from tests.scenarios.golden import (
     ALWAYS,
@@ -91,6 +95,33 @@ def test_the_tenants_of_a_service_are_entitled_to_their_serving_quotas() -> None
     assert transfers() == {"gamma": 10, "acme": -8, "beta": -2}
     # 16 GPU-hours of chat 3 : 1 and gamma's 24, on demand at 3.
     assert totals() == {"acme": 36 - 8, "beta": 12 - 2, "gamma": 72 + 10}
+
+
+def test_each_tenant_s_file_says_its_share_and_what_its_statement_charges_for_it() -> None:
+    chat_loses(4, quota("q1", "acme", 0, 16), quota("q2", "beta", 0, 4))
+    compute()
+    for state in ("draft", "issued"):
+        if state == "issued":
+            close()
+        rows = [
+            (statement.tenant.slug, row["role"], row["gpus"], row["entitled_gpus"], float(row["amount"]))
+            for statement in Statement.objects.filter(period="2026-10").order_by("tenant__holder__slug")
+            for row in preemptions_of(statement)
+        ]
+        assert rows == [
+            ("acme", "victim", "3", "2", -8),
+            ("beta", "victim", "1", "0.5", -2),
+            ("gamma", "cause", "4", "2.5", 10),
+        ]
+        assert {tenant: amount for tenant, *_, amount in rows} == transfers()
+        assert set(Statement.objects.filter(period="2026-10").values_list("state", flat=True)) == {state}
+
+
+def preemptions_of(statement: Statement) -> list[dict[str, str]]:
+    """The rows of preemptions.csv as its tenant reads it."""
+    access = Access(tenant_ids=frozenset({statement.tenant_id}))
+    text = b"".join(statement_file(statement, "preemptions", access)).decode()
+    return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 def test_what_a_tenant_had_beyond_its_quota_goes_first() -> None:
