@@ -409,6 +409,13 @@ EXCEPTIONS: dict[str, tuple[str | Promise, str | Promise]] = {
         _("Reports of one preemption disagree"),
         _("Check the sources that reported it; the smaller (source, id) holds."),
     ),
+    "correction_of_nothing": (
+        _("A correction of an event that the ledger does not hold"),
+        _(
+            "If it is a request whose day was pruned, the correction moves nothing: give a credit instead. "
+            "If the event is still to come, this goes away with it."
+        ),
+    ),
     "suspected_duplicate": (
         _("An event looks like one delivered before under another id"),
         _("Withdraw one of them with a correction if they are the same."),

@@ -229,6 +229,10 @@ def _without_cycle_search() -> Iterator[None]:
 # --- booking ------------------------------------------------------------------------------------------------
 
 
+# A finding: what a correction corrects is not among the facts.
+CORRECTION_OF_NOTHING = "correction_of_nothing"
+
+
 class BookingDesk:
     """Takes blocks and books them on one connection, which is its own until `finish`."""
 
@@ -237,7 +241,9 @@ class BookingDesk:
         self._batch_id = batch.pk
         self._allowed = _allowed_sources(batch)
         names = Names(cursor)
-        self._requests = RequestBooking(cursor, names, booking_id, _requests_kept_from())
+        kept_from = _requests_kept_from()
+        self._has_pruned = kept_from is not None
+        self._requests = RequestBooking(cursor, names, booking_id, kept_from)
         self._events = EventBooking(cursor, names, booking_id, self._requests)
         self._booking_id = booking_id
         self._rejected = 0
@@ -305,6 +311,17 @@ class BookingDesk:
         if days:
             self._requests.withdraw(days, earlier=has_new)
         self._cursor.execute(event_sql.WATCH_VOID_SUBJECTS, booking)
+        if self._has_pruned:
+            self._note_corrections_of_nothing(booking)
+
+    def _note_corrections_of_nothing(self, booking: dict[str, Any]) -> None:
+        """A correction of a pruned request moves nothing, which somebody has to be told. One that came before what it
+        corrects looks alike until that comes."""
+        days = [day for (day,) in self._cursor.execute(request_sql.ALL_DAYS).fetchall()]
+        parameters = {"code": CORRECTION_OF_NOTHING, "days": days}
+        self._cursor.execute(event_sql.FORGET_CORRECTIONS_OF_NOTHING, parameters)
+        if self._events.has_corrections:
+            self._cursor.execute(event_sql.NOTE_CORRECTIONS_OF_NOTHING, parameters | booking)
 
     def _stage_void(self, booking: dict[str, Any]) -> None:
         """The keys that do not count, now and before this booking's corrections."""

@@ -78,7 +78,7 @@ class EventBooking:
         if taken and taken[0]:
             raise Refusal("conflict", "the replacement's key was booked before with other content")
         if replacement.type in REQUEST_TYPES:
-            if problem := self._requests.missing_master(Requests.of_events([replacement])):
+            if problem := self._requests.unbookable(Requests.of_events([replacement])):
                 raise Refusal(*problem)
             self._replaced_requests.append(replacement)
         else:

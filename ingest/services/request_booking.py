@@ -153,9 +153,10 @@ class RequestBooking:
         problems = ((place, self._problem(*one)) for place, one in enumerate(rows))
         return {place: problem for place, problem in problems if problem is not None}
 
-    def missing_master(self, requests: Requests) -> Problem | None:
-        """The first of the rows' problems with names."""
-        return next(iter(self._name_problems(requests).values()), None)
+    def unbookable(self, requests: Requests) -> Problem | None:
+        """The first of the rows' problems with names, else with days."""
+        problems = self._name_problems(requests) or self._day_problems(requests)
+        return next(iter(problems.values()), None)
 
     def _problem(self, pool: str | None, service: str | None, tenant: str | None) -> Problem | None:
         """(reason, detail) if a pool, service or tenant of these does not exist; None stands for none named."""

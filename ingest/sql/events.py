@@ -280,6 +280,29 @@ FROM unnest(%(uris)s::text[], %(ids)s::text[], %(was)s::boolean[], %(is)s::boole
 JOIN ledger_source source ON source.uri = given.uri
 """
 
+# Corrections of this booking whose event is nowhere: of a pruned day, or not here yet. Asked once days were pruned.
+_IS_BOOKED = """
+EXISTS (SELECT 1 FROM ledger_source source JOIN ledger_event event ON event.source_id = source.id
+        WHERE source.uri = {uri} AND event.event_id = {id})
+OR EXISTS (SELECT 1 FROM ledger_source source JOIN ledger_request request ON request.source_id = source.id
+           WHERE source.uri = {uri} AND request.event_id = {id} AND request.day = ANY(%(days)s))
+"""
+NOTE_CORRECTIONS_OF_NOTHING = f"""
+INSERT INTO ledger_factfinding (code, pool_id, occurred_at, subject, detail, blocks_close)
+SELECT %(code)s, NULL, correction.corrected_at,
+       correction.supersedes_source || ' ' || correction.supersedes_event_id,
+       jsonb_build_object('source', correction.supersedes_source, 'event', correction.supersedes_event_id,
+                          'reason', correction.reason), false
+FROM ledger_correction correction JOIN ledger_event own ON own.id = correction.event_id
+WHERE own.booking_id = %(booking)s
+  AND NOT ({_IS_BOOKED.format(uri="correction.supersedes_source", id="correction.supersedes_event_id")})
+ON CONFLICT DO NOTHING
+"""
+FORGET_CORRECTIONS_OF_NOTHING = f"""
+DELETE FROM ledger_factfinding finding
+WHERE finding.code = %(code)s AND ({_IS_BOOKED.format(uri="finding.detail->>'source'", id="finding.detail->>'event'")})
+"""
+
 # What voids a level, or brings it back, dirties what the level held, and its subject has to be looked at from now on.
 DIRTY_VOID = """
 WITH void AS (

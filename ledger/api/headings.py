@@ -231,6 +231,7 @@ HEADINGS = (
     _("resource"),
     _("retired at"),
     _("retried in"),
+    _("retries known"),
     _("right"),
     _("right is"),
     _("rule"),

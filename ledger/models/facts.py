@@ -390,7 +390,7 @@ class DirtySpan(models.Model):
 
 
 class FactFinding(models.Model):
-    """Something in the facts a person should see: `level_conflict`, `merge_conflict`, `suspected_duplicate` ..."""
+    """Something in the facts a person should see: `level_conflict`, `merge_conflict`, `correction_of_nothing` ..."""
 
     id = models.BigAutoField(primary_key=True)
     code = models.CharField(max_length=40)

@@ -17,8 +17,9 @@ from ingest.management.commands import prune_requests as command
 from ingest.models import Batch, QuarantinedEvent
 from ingest.services import pruning
 from ledger.checks import batches_lose_nothing
-from ledger.models import Ledger, Period, PeriodState, PrunedDay, Request, UsageHour
+from ledger.models import FactFinding, Ledger, Period, PeriodState, PrunedDay, Request, UsageHour
 from tests.ingest.feeding import deliver, event, request, small_world
+from tests.ingest.test_corrections import correction
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -116,6 +117,35 @@ def test_events_of_a_pruned_day_are_too_old_and_others_are_booked(tmp_path: Path
     )
     assert (receipt.booked, receipt.quarantined) == (1, 1)
     assert QuarantinedEvent.objects.get().reason == "too_old"
+
+
+def test_a_correction_of_a_pruned_request_is_told_and_its_replacement_refused(tmp_path: Path) -> None:
+    list(pruning.prune_requests([FIRST], tmp_path))
+    instead = request("r-1b", "2026-10-01T02:10:00Z", "2026-10-01T02:00:00Z", input_tokens=4)
+    receipt = deliver(
+        correction("c-1", "2026-10-20T00:00:00Z", "r-1", instead),
+        correction("c-2", "2026-10-21T00:00:00Z", "r-2"),
+        correction("c-3", "2026-10-22T00:00:00Z", "r-3"),
+        correction("c-4", "2026-10-23T00:00:00Z", "r-5"),
+    )
+    assert (receipt.booked, receipt.quarantined) == (3, 1)
+    assert QuarantinedEvent.objects.get().reason == "too_old"
+    assert found_missing() == {"r-2", "r-5"}
+    # What came after its correction is no longer missed; nor does it count.
+    deliver(request("r-5", "2026-10-02T05:10:00Z", "2026-10-02T05:00:00Z", input_tokens=1))
+    assert found_missing() == {"r-2"}
+    assert not FactFinding.objects.filter(blocks_close=True).exists()
+    assert list(batches_lose_nothing(None)) == []
+
+
+def test_before_anything_is_pruned_a_correction_may_come_first() -> None:
+    deliver(correction("c-1", "2026-10-20T00:00:00Z", "r-9"))
+    assert found_missing() == set()
+
+
+def found_missing() -> set[str]:
+    findings = FactFinding.objects.filter(code="correction_of_nothing")
+    return {finding.detail["event"] for finding in findings}
 
 
 def test_a_file_that_cannot_be_read_back_keeps_its_day(
