@@ -84,6 +84,7 @@ HEADINGS = (
     _("explained by"),
     _("explicit"),
     _("explicit share"),
+    _("retries known"),
     _("failed"),
     _("first at"),
     _("first fact at"),
