@@ -139,7 +139,7 @@ class RequestReader:
     _SAMPLE = 64  # lines to tell from which shapes there are
     _MOST_SHAPES = 6  # to walk in a chunk, because a walk also costs for lines of other shapes
 
-    def __init__(self, now_ms: int, fewest: int = 64) -> None:
+    def __init__(self, now_ms: int, fewest: int = 400) -> None:
         self._latest_ms = now_ms + FUTURE_TOLERANCE_MS
         self._fewest = fewest
         self._shapes: dict[bytes, Shape | None] = {}
