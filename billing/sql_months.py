@@ -82,11 +82,12 @@ WHERE day.starts_at >= %(from)s AND day.starts_at < %(to)s
 GROUP BY 1
 """
 
-# What stands posted that concerns a month, per key, unit and direction. Leans on the index of concerns_id.
+# What stands posted that concerns a month, per key (of all or some), unit and direction. Leans on the index of
+# concerns_id.
 POSTED = """
 SELECT target_key, unit, debit_id, credit_id, sum(quantity)::numeric, count(*)
 FROM ledger_transfer
-WHERE concerns_id = %(month)s
+WHERE concerns_id = %(month)s AND (%(keys)s::text[] IS NULL OR target_key = ANY(%(keys)s))
 GROUP BY 1, 2, 3, 4
 """
 

@@ -35,6 +35,11 @@ def is_mirror(line: Line) -> bool:
     return line.kind == "transfer" and (line.amount_micro or 0) < 0
 
 
+def target_key(month: str, line: Line) -> str:
+    """What all transfers of a line are posted under."""
+    return f"{month}|{line.account}|{line.key}"
+
+
 def targets_of(month: str, lines: Iterable[Line]) -> list[Target]:
     """What should stand posted for the month, per line and unit; flows of 0 need no target.
 
@@ -44,7 +49,7 @@ def targets_of(month: str, lines: Iterable[Line]) -> list[Target]:
     for line in lines:
         if line.kind == "adjustment" or is_mirror(line):
             continue
-        key = f"{month}|{line.account}|{line.key}"
+        key = target_key(month, line)
         if line.unit == GPU_US and line.pool and _moves_gpu_time(line):
             flow = Flow(key, GPU_US, pool_account(line.pool), line.account)
             found.append(Target(flow, line.quantity, line.category))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from django.db.models import Q
+
 from billing.core.rating_lines import Line
 from billing.models import MonthLine
 from billing.selectors.accounts import Accounts
@@ -9,9 +13,29 @@ from ledger.core.periods import to_ms
 from ledger.models import Period
 
 
-def stored_lines(period: Period, accounts: Accounts) -> list[Line]:
-    """The month's lines as they were last computed. One query."""
-    return [_line(row, accounts) for row in MonthLine.objects.filter(period=period)]
+def stored_lines(period: Period, accounts: Accounts, pools: Collection[str] | None = None) -> list[Line]:
+    """The month's lines as they were last computed. One query.
+
+    pools: of lines that follow from the slots of one pool alone, and stand while these do, only these pools'.
+    """
+    rows = MonthLine.objects.filter(period=period)
+    if pools is not None:
+        of_none = Q(pool="") | Q(kind="transfer") | Q(concerns__isnull=False)
+        rows = rows.filter(of_none | Q(pool__in=pools))
+    return [_line(row, accounts) for row in rows]
+
+
+def stored_lines_of(period: Period, accounts: Accounts, names: Collection[str]) -> list[Line]:
+    """The lines of some accounts. One query."""
+    rows = MonthLine.objects.filter(period=period, account__in=[accounts.ids[name] for name in names])
+    return [_line(row, accounts) for row in rows]
+
+
+def unpriced_lines(period: Period, accounts: Accounts) -> list[Line]:
+    """The lines that lack a price. One query."""
+    return [
+        _line(row, accounts) for row in MonthLine.objects.filter(period=period, amount_micro__isnull=True)
+    ]
 
 
 def _line(row: MonthLine, accounts: Accounts) -> Line:

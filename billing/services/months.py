@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.utils import timezone
 
+from billing.core.rating_lines import Line
+from billing.models import MonthLine
 from billing.selectors.accounts import accounts
 from billing.selectors.adjustments import adjustments_in
-from billing.selectors.lines import stored_lines
+from billing.selectors.lines import stored_lines, stored_lines_of
 from billing.selectors.terms import month_terms
 from billing.services.allocation import Computed, MonthClosed, compute_allocation
-from billing.services.posting import post_month
+from billing.services.posting import post_changes, post_month
 from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_shares import share_preemptions
 from billing.services.preemptions import rebuild_preemptions
 from billing.services.quota_standings import refresh_quota_standings
-from billing.services.rating import is_of_pool, rate_month, store_lines
+from billing.services.rating import rate_month, store_lines
 from billing.services.reconciliation import reconcile
 from billing.services.snapshot import in_snapshot
 from billing.services.statements import draft_statements
@@ -77,22 +80,28 @@ def _compute(month: Month, pool: Pool | None, horizon: datetime | None, everythi
     rebuilt = rebuild_preemptions(span, horizon_ms, terms, books, everything=everything)
     computed = compute_allocation(month, pool, asked, everything=everything)
     share_preemptions(rebuilt, terms, books, PreemptionPrices(ledger, terms.rating.prices))
-    before = stored_lines(period, books)
-    touched = _touched_pools(computed, everything=everything or not before)
+    stored = MonthLine.objects.filter(period=period)
+    touched = _touched_pools(computed, everything=everything or not stored.exists())
+    before = stored_lines(period, books, touched)
     lines = rate_month(ledger, terms, span, books, touched) + adjustments_in(period, books)
-    if touched is not None:
-        lines += [line for line in before if is_of_pool(line) and line.pool not in touched]
-    changed = store_lines(period, lines, before, books)
-    transfers = post_month(period, lines, books)
-    only = None if touched is None else changed
+    changes = store_lines(period, lines, before, books)
+    if touched is None:
+        transfers = post_month(period, lines, books)
+    else:
+        transfers = post_changes(period, changes.gone, changes.new, books)
+
+    def lines_of(names: Collection[str]) -> Sequence[Line]:
+        return lines if touched is None else stored_lines_of(period, books, names)
+
     if horizon_ms == to_ms(period.ends_at):
         reconcile(period, timezone.now())
-    statements = draft_statements(ledger, period, to_datetime(horizon_ms), lines, timezone.now(), only)
-    return ComputedMonth(month, computed, len(rebuilt), len(lines), transfers, statements)
+    only = None if touched is None else changes.accounts
+    statements = draft_statements(ledger, period, to_datetime(horizon_ms), lines_of, timezone.now(), only)
+    return ComputedMonth(month, computed, len(rebuilt), stored.count(), transfers, statements)
 
 
 def _touched_pools(computed: Computed, *, everything: bool) -> set[str] | None:
-    """Pools whose slots were computed again: the lines of the others stand. None: all of them."""
+    """Pools whose slots were computed again: the lines of the others stand and are not read. None: all."""
     if everything:
         return None
     return set(Pool.objects.filter(pk__in=computed.spans).values_list("slug", flat=True))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from django.db import connection
 
-from billing.core.posting import targets_of
+from billing.core.posting import target_key, targets_of
 from billing.core.rating_lines import Line
 from billing.selectors.accounts import Accounts
 from billing.sql_months import POSTED
@@ -17,10 +17,13 @@ _BATCH = 2000
 _UNITS = {str(unit.label): unit for unit in Unit}
 
 
-def posted_for(month: str, accounts: Accounts) -> dict[Flow, Posted]:
-    """What stands posted that concerns the month, in whatever period it was posted. One query."""
+def posted_for(month: str, accounts: Accounts, keys: Collection[str] | None = None) -> dict[Flow, Posted]:
+    """What stands posted that concerns the month, in whatever period it was posted. One query.
+
+    keys: only what is posted under these.
+    """
     with connection.cursor() as cursor:
-        cursor.execute(POSTED, {"month": month})
+        cursor.execute(POSTED, {"month": month, "keys": None if keys is None else list(keys)})
         rows = cursor.fetchall()
     found: dict[tuple[str, str], tuple[Flow, Posted]] = {}
     for key, unit, debit, credit, quantity, count in rows:
@@ -45,6 +48,16 @@ def post_month(
     new = postings(targets_of(period.month, lines), posted_for(period.month, accounts))
     Transfer.objects.bulk_create(_rows(new, period, posted_in or period, accounts), batch_size=_BATCH)
     return len(new)
+
+
+def post_changes(period: Period, gone: Iterable[Line], new: Sequence[Line], accounts: Accounts) -> int:
+    """Post what lines that went and came change of the month's target; the rest of it stands posted as it is."""
+    keys = {target_key(period.month, line) for line in (*gone, *new)}
+    if not keys:
+        return 0
+    found = postings(targets_of(period.month, new), posted_for(period.month, accounts, keys))
+    Transfer.objects.bulk_create(_rows(found, period, period, accounts), batch_size=_BATCH)
+    return len(found)
 
 
 def _rows(

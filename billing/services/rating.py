@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from billing.core.contracts import TokenUse, conversion_lines, token_lines
 from billing.core.cost_recovery import cost_difference_lines, distribute_cost
@@ -14,6 +14,7 @@ from billing.core.rating_lines import Line, RatingFinding, missing_prices
 from billing.models import BillingFinding, MonthLine
 from billing.selectors.accounts import Accounts
 from billing.selectors.adjustments import credit_lines
+from billing.selectors.lines import unpriced_lines
 from billing.selectors.quantities import gpu_quantities, lent_pairs, pool_costs, pool_quantities, token_use
 from billing.selectors.terms import MonthTerms
 from billing.services.preemption_lines import preemption_lines
@@ -30,7 +31,7 @@ def rate_month(
 ) -> list[Line]:
     """All lines of a month up to the end of `span`, in order of account and key. Reads, writes nothing.
 
-    pools: rate the GPU time of these only; what belongs to no single pool (`is_of_pool`) is complete all the same.
+    pools: rate the GPU time of these only; what belongs to no single pool is complete all the same.
     """
     of_pools = terms if pools is None else terms.of_pools(pools)
     quantities = gpu_quantities(of_pools, span, accounts)
@@ -45,11 +46,6 @@ def rate_month(
     lines += preemption_lines(terms, span, accounts, PreemptionPrices(ledger, terms.rating.prices))
     lines += credit_lines(span.start_ms)
     return sorted(lines, key=lambda line: (line.account, line.key))
-
-
-def is_of_pool(line: Line) -> bool:
-    """Whether a line follows from the slots of its pool alone, so that it stands while these do."""
-    return bool(line.pool) and line.kind != "transfer" and not line.concerns_month
 
 
 def _token_lines(terms: MonthTerms, span: Span) -> list[Line]:
@@ -69,10 +65,20 @@ def _token_lines(terms: MonthTerms, span: Span) -> list[Line]:
     return lines
 
 
-def store_lines(
-    period: Period, lines: Sequence[Line], before: Sequence[Line], accounts: Accounts
-) -> set[str]:
-    """Write what differs from the lines stored before, and the findings; returns the accounts that it touches."""
+@dataclass(frozen=True)
+class Changes:
+    """What storing lines changed; a line that differs in anything is gone and new."""
+
+    gone: Collection[Line]
+    new: Sequence[Line]
+
+    @property
+    def accounts(self) -> set[str]:
+        return {line.account for line in (*self.gone, *self.new)}
+
+
+def store_lines(period: Period, lines: Sequence[Line], before: Sequence[Line], accounts: Accounts) -> Changes:
+    """Write what differs from the lines stored before, and the findings."""
     pools = {pool.slug: pool for pool in Pool.objects.all()}
     described = [replace(line, description=line.description or description(line)) for line in lines]
     stood, stands = set(before), set(described)
@@ -85,8 +91,8 @@ def store_lines(
     ordered = sorted(new, key=lambda line: (line.account, line.key))
     rows = [_row(period, line, accounts, pools) for line in ordered]
     MonthLine.objects.bulk_create(rows, batch_size=_BATCH)
-    note_missing_prices(period, lines)
-    return {line.account for line in (*gone, *new)}
+    note_missing_prices(period, unpriced_lines(period, accounts))
+    return Changes(gone, ordered)
 
 
 def note_missing_prices(period: Period, lines: Sequence[Line]) -> None:

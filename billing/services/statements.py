@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -60,36 +60,24 @@ def draft_statements(
     ledger: Ledger,
     period: Period,
     horizon: datetime,
-    lines: Sequence[Line],
+    lines_of: Callable[[Collection[str]], Iterable[Line]],
     now: datetime,
     only: Collection[str] | None = None,
 ) -> int:
     """Bring the drafts of a month up to date; returns how many changed. Issued statements are never touched.
 
+    lines_of: gives the lines of the accounts it is asked for, and maybe more; called once.
     only: accounts whose lines may have changed; others are drafted where there is no draft yet or where their
     re-queued time or tokens differ from what it says.
     """
     month = _Month.load(ledger, period, horizon)
+    drafted = _to_draft(period, month, only)
     of_account: defaultdict[str, list[Line]] = defaultdict(list)
-    for line in lines:
+    for line in lines_of([tenant_account(tenant.slug) for tenant, _ in drafted]) if drafted else ():
         of_account[line.account].append(line)
-    existing = {statement.tenant_id: statement for statement in _drafts_before(period)}
     changed, rows = [], []
-    tenants = Tenant.objects.filter(account__isnull=False).select_related("holder", "parent__holder")
-    tenants = tenants.order_by("holder__slug")
-    for tenant in tenants:
-        before = existing.get(tenant.pk)
-        if before is not None and before.state != StatementState.DRAFT:
-            continue
-        account = tenant_account(tenant.slug)
-        if (
-            only is not None
-            and account not in only
-            and before is not None
-            and _still_says(before, tenant, month)
-        ):
-            continue
-        printed = bill(of_account[account], minor_places(ledger.currency))
+    for tenant, before in drafted:
+        printed = bill(of_account[tenant_account(tenant.slug)], minor_places(ledger.currency))
         statement = _draft(tenant, printed, month, now)
         if before is None or before.sha256 != statement.sha256:
             changed.append(statement)
@@ -101,6 +89,25 @@ def draft_statements(
     StatementLine.objects.filter(statement__in=[statement.pk for statement in changed]).delete()
     StatementLine.objects.bulk_create(rows, batch_size=_BATCH)
     return len(changed)
+
+
+def _to_draft(
+    period: Period, month: _Month, only: Collection[str] | None
+) -> list[tuple[Tenant, Statement | None]]:
+    """Whose drafts may say something else by now, each with the draft before."""
+    existing = {statement.tenant_id: statement for statement in _drafts_before(period)}
+    tenants = Tenant.objects.filter(account__isnull=False).select_related("holder", "parent__holder")
+    found = []
+    for tenant in tenants.order_by("holder__slug"):
+        before = existing.get(tenant.pk)
+        if before is None or (
+            before.state == StatementState.DRAFT
+            and (
+                only is None or tenant_account(tenant.slug) in only or not _still_says(before, tenant, month)
+            )
+        ):
+            found.append((tenant, before))
+    return found
 
 
 def _draft(tenant: Tenant, printed: Bill, month: _Month, now: datetime) -> Statement:

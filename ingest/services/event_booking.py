@@ -20,6 +20,7 @@ from ingest.services.request_booking import CONFLICT, RequestBooking, copy_rows
 from ingest.sql import events as sql
 from ingest.sql import quotas as quota_sql
 from ledger.core.periods import to_ms
+from ledger.selectors.corrections import void_facts
 
 CORRECTION = "ledger.correction.v1"
 _Staged = tuple[
@@ -139,8 +140,12 @@ class EventBooking:
         self.booked, self.duplicate, self.conflict = counts
         if self.conflict:
             cursor.execute(sql.QUARANTINE_CONFLICTS, {"batch": batch_id, "detail": CONFLICT})
-        cursor.execute(sql.DIRTY_LEVELS)
+        cursor.execute(sql.MERGE_SUBJECTS)
+        cursor.execute(sql.DIRTY_LEVELS, {"booking": self._booking_id, "void": self._void_events()})
         cursor.execute(sql.DIRTY_PREEMPTIONS)
         cursor.execute(quota_sql.DIRTY_QUOTAS)
-        cursor.execute(sql.MERGE_SUBJECTS)
         cursor.execute(quota_sql.MOVE_QUOTAS)
+
+    def _void_events(self) -> list[int]:
+        """Events that do not count, by this booking's corrections too; one query where there are none."""
+        return void_facts().events if self._cursor.execute(sql.ANY_CORRECTION).fetchone() else []

@@ -194,30 +194,74 @@ ON CONFLICT (pool_id, kind, subject, attempt) DO UPDATE SET
         ELSE greatest(kept.last_milli_gpus, excluded.last_milli_gpus) END
 """
 
-# From each new level to its subject's next one (level_of_subject, read backwards), else to the horizon. The first
-# level of an attempt also ends lower ones, which reaches as far as they would have. A next level that another booking
-# has not committed yet is missed, which only makes the span longer.
+# What new levels change, once their subjects are merged: bookings of one subject wait for one another there, so each
+# sees what the other committed. From each new level to its subject's next one that counts (level_of_subject, read
+# backwards), else to the horizon; the first level of an attempt also ends lower ones, which reaches as far as they
+# would have. A level of 0 changes nothing where nothing was held before the booking either: `before` is the last level
+# told by then, looked for behind the new one in front and else what that one found, so that a batch with a subject's
+# whole history costs one probe per level. There a reservation with an end of its own reaches to that end. Preempted
+# work is left out: its record is measured by every level, of 0 too; so is an identity that changes hands meanwhile,
+# which cuts slots.
 DIRTY_LEVELS = """
-INSERT INTO ledger_dirtyspan (pool_id, span)
-SELECT pool_id, unnest(range_agg(span)) FROM (
-    SELECT level.pool_id, tstzrange(level.starts_at, CASE WHEN NOT ends_lower.attempts THEN next.starts_at END) AS span
+WITH fresh AS MATERIALIZED (
+    SELECT level.*, lag(level.starts_at) OVER (
+        PARTITION BY level.pool_id, level.kind, level.subject, level.attempt ORDER BY level.starts_at, level.event_id
+    ) AS previous_at
     FROM stage_verdict verdict
     JOIN ledger_level level ON level.event_id = verdict.event_pk
+    WHERE verdict.is_new AND verdict.type IN (1, 2, 3, 4)
+), known AS (
+    SELECT fresh.*, max(before.told) OVER (
+        PARTITION BY fresh.pool_id, fresh.kind, fresh.subject, fresh.attempt ORDER BY fresh.starts_at, fresh.event_id
+    ) AS before
+    FROM fresh
+    LEFT JOIN LATERAL (
+        SELECT ARRAY[extract(epoch FROM earlier.starts_at), earlier.milli_gpus] AS told FROM ledger_level earlier
+        JOIN ledger_event event ON event.id = earlier.event_id
+        WHERE earlier.pool_id = fresh.pool_id AND earlier.kind = fresh.kind AND earlier.subject = fresh.subject
+          AND earlier.attempt = fresh.attempt AND earlier.starts_at <= fresh.starts_at
+          AND earlier.starts_at >= coalesce(fresh.previous_at, '-infinity')
+          AND event.booking_id <> %(booking)s AND earlier.event_id <> ALL(%(void)s::bigint[])
+        ORDER BY earlier.starts_at DESC, earlier.milli_gpus DESC LIMIT 1
+    ) before ON true
+), told AS (
+    SELECT known.pool_id, known.kind, known.starts_at, known.ends_at, known.milli_gpus, next.starts_at AS next_at,
+           ends_lower.attempts AS ends_lower,
+           known.event_id <> ALL(%(void)s::bigint[])
+           AND CASE WHEN known.before IS NULL THEN known.kind <> 1
+                    ELSE known.before[2] = 0 AND known.before[1] < extract(epoch FROM known.starts_at) END
+           AND NOT EXISTS (
+               SELECT 1 FROM ledger_preemptionreport report
+               WHERE known.kind = 3 AND report.victim_workload = known.subject)
+           AND NOT EXISTS (
+               SELECT 1 FROM ledger_identitymapping mapping
+               CROSS JOIN LATERAL (VALUES (lower(mapping.validity)), (upper(mapping.validity))) AS edge(at)
+               WHERE mapping.identity_id = known.identity_id AND edge.at > known.starts_at
+                 AND edge.at < coalesce(next.starts_at, 'infinity')) AS was_nothing
+    FROM known
     LEFT JOIN LATERAL (
         SELECT later.starts_at FROM ledger_level later
-        WHERE later.pool_id = level.pool_id AND later.kind = level.kind AND later.subject = level.subject
-          AND later.attempt = level.attempt AND later.starts_at > level.starts_at
+        WHERE later.pool_id = known.pool_id AND later.kind = known.kind AND later.subject = known.subject
+          AND later.attempt = known.attempt AND later.starts_at > known.starts_at
+          AND later.event_id <> ALL(%(void)s::bigint[])
         ORDER BY later.starts_at LIMIT 1
     ) next ON true
     CROSS JOIN LATERAL (
-        SELECT level.kind = 3 AND level.attempt > 1 AND EXISTS (
+        SELECT known.kind = 3 AND known.attempt > 1 AND EXISTS (
             SELECT 1 FROM ledger_subject s
-            WHERE s.pool_id = level.pool_id AND s.kind = 3 AND s.subject = level.subject AND s.attempt < level.attempt
-              AND (s.last_at > level.starts_at OR s.last_milli_gpus > 0)
+            WHERE s.pool_id = known.pool_id AND s.kind = 3 AND s.subject = known.subject AND s.attempt < known.attempt
+              AND (s.last_at > known.starts_at OR s.last_milli_gpus > 0)
         ) AS attempts
     ) ends_lower
-    WHERE verdict.is_new AND verdict.type IN (1, 2, 3, 4)
-) touched GROUP BY pool_id
+)
+INSERT INTO ledger_dirtyspan (pool_id, span)
+SELECT pool_id, unnest(range_agg(tstzrange(starts_at, CASE
+           WHEN ends_lower THEN NULL
+           WHEN was_nothing AND kind = 2 THEN least(next_at, ends_at)
+           ELSE next_at END)))
+FROM told
+WHERE NOT was_nothing OR milli_gpus > 0 OR ends_lower
+GROUP BY pool_id
 """
 
 # A report or resume matters to its preemption's record, which is measured again if its time is dirty.
