@@ -150,7 +150,10 @@ def test_every_proof_has_both_sides(pool: Pool) -> None:
     month = str(16 * 31 * 24 * GPU_US_PER_GPU_HOUR)
     acme = Statement.objects.get(number="2026-10-acme").sha256
     said = statement.content["annexes"]
-    files = [(name, said[name]["sha256"]) for name in ("preemptions", "preemptions_named", "usage")]
+    files = [
+        (name, said[name]["sha256"])
+        for name in ("hits", "preemptions", "preemptions_named", "slots", "usage")
+    ]
     assert [(row["proof"], row["subject"], row["left"], row["right"]) for row in rows] == [
         ("lines_add_up", "", total, total),
         ("printed_lines_add_up", "", "12000", "12000"),

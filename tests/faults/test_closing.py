@@ -94,7 +94,7 @@ def assert_closed_once(run: CloseRun) -> None:
         "2026-10-beta",
         "2026-10-gamma",
     ]
-    assert StatementAnnex.objects.count() == 9
+    assert StatementAnnex.objects.count() == 15
     assert AuditEntry.objects.filter(action="close_month").count() == 1
     assert CloseRun.objects.count() == 1
     assert findings() == []
