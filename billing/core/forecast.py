@@ -46,21 +46,29 @@ def forecast(
         return Forecast(to_date, to_date, to_date, to_date)
     if not daily:
         return Forecast(to_date, None, None, None)
-    ranks = [(1, 2), (1, 4), (3, 4)]
+    alike = [_alike(daily, one.day) for one in to_come]
     expected, low, high = (
-        to_date + _scaled(sum(_of_day(daily, one, rank) for one in to_come), scale) for rank in ranks
+        to_date
+        + _scaled(
+            sum(
+                round_half_even(quantile(values, *rank) * one.rest_ms, one.length_ms)
+                for values, one in zip(alike, to_come, strict=True)
+            ),
+            scale,
+        )
+        for rank in ((1, 2), (1, 4), (3, 4))
     )
     return Forecast(to_date, expected, min(low, high), max(low, high))
 
 
-def _of_day(daily: Mapping[date, int], one: DayToCome, rank: tuple[int, int]) -> int:
-    since = one.day - timedelta(weeks=WEEKS)
-    seen = [value for day, value in daily.items() if since <= day < one.day]
-    alike = [
-        value for day, value in daily.items() if since <= day < one.day and day.weekday() == one.day.weekday()
-    ]
-    values = sorted(alike if len(alike) >= LEAST_OF_WEEKDAY else seen or daily.values())
-    return round_half_even(quantile(values, *rank) * one.rest_ms, one.length_ms)
+def _alike(daily: Mapping[date, int], day: date) -> list[int]:
+    """The figures that a day is likely to repeat, in order."""
+    same = [day - timedelta(weeks=back) for back in range(1, WEEKS + 1)]
+    values = [daily[one] for one in same if one in daily]
+    if len(values) < LEAST_OF_WEEKDAY:
+        since = day - timedelta(weeks=WEEKS)
+        values = [value for one, value in daily.items() if since <= one < day] or list(daily.values())
+    return sorted(values)
 
 
 def quantile(values: Sequence[int], numerator: int, denominator: int) -> int:

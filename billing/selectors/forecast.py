@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -13,7 +13,7 @@ from django.db.models import F, Sum
 from billing.core.budgets import Spending, applies, passed
 from billing.core.forecast import DayToCome, Forecast, exhausted_ms, forecast
 from billing.models import Budget, MonthLine
-from billing.selectors.allocations import AllocationQuestion, allocations
+from billing.selectors.daily_figures import daily_figures
 from billing.selectors.periods import horizon_of
 from billing.selectors.prices import price_segments
 from billing.selectors.terms import contracts_of
@@ -24,7 +24,6 @@ from ledger.models import Ledger, Tenant
 from ledger.querysets import visible_to
 
 EARLIER_MONTHS = 2
-HELD = ["reserved_used", "on_demand", "borrowed", "excess"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,14 @@ def forecasts(
     to_come = _days_to_come(horizon_ms, span.end_ms, zone)
     # Of a month that is over nothing is left to guess: what went before is not read, nor priced day by day.
     first_ms = month.plus(-EARLIER_MONTHS).starts_ms(zone) if to_come else span.start_ms
-    figures = _Figures.load(Span(first_ms, horizon_ms), zone, access, priced=bool(to_come))
+    window = Span(first_ms, horizon_ms)
+    everybody = tenants is None and access.sees_all_tenants
+    figures = daily_figures(
+        window,
+        zone,
+        price_segments(window) if to_come else [],
+        None if everybody else [tenant.pk for tenant in seen],
+    )
     months = [str(month.plus(-back)) for back in range(EARLIER_MONTHS + 1)]
     booked = _booked(months, [tenant.pk for tenant in seen])
     quotas = _token_quotas(month, zone, Span(span.start_ms, horizon_ms), span.end_ms, access)
@@ -98,42 +104,6 @@ def forecasts(
         )
         for tenant in seen
     ]
-
-
-@dataclass(frozen=True)
-class _Figures:
-    """tenant slug -> local day -> amount at the rate card (micro), and GPU time held (gpu_us)."""
-
-    amount: Mapping[str, Mapping[date, int]]
-    gpu_us: Mapping[str, Mapping[date, int]]
-
-    @classmethod
-    def load(cls, window: Span, zone: str, access: Access, *, priced: bool) -> _Figures:
-        amount: defaultdict[str, dict[date, int]] = defaultdict(dict)
-        held: defaultdict[str, dict[date, int]] = defaultdict(dict)
-        if window.length_ms <= 0:
-            return cls(amount, held)
-        tenant_ids = None if access.sees_all_tenants else access.tenant_ids
-        if priced:
-            question = AllocationQuestion(window, zone, ("tenant",), "day", {}, tenant_ids=tenant_ids)
-            for row in allocations(question, price_segments(window)):
-                amount[row.dimensions["tenant"]][_local(row.starts_at, zone)] = row.amount_micro or 0
-        of_held = {"category": HELD}
-        question = AllocationQuestion(window, zone, ("tenant",), "day", of_held, tenant_ids=tenant_ids)
-        for row in allocations(question, []):
-            held[row.dimensions["tenant"]][_local(row.starts_at, zone)] = row.gpu_us
-        return cls(_filled(amount, window, zone), _filled(held, window, zone))
-
-
-def _filled(values: Mapping[str, dict[date, int]], window: Span, zone: str) -> dict[str, Mapping[date, int]]:
-    """A day without a row between a tenant's first and the horizon is a day of 0, not an unknown one."""
-    last = _local(to_datetime(window.end_ms - 1), zone)
-    filled: dict[str, Mapping[date, int]] = {}
-    for tenant, of in values.items():
-        first = min(of)
-        days = (first + timedelta(days=number) for number in range((last - first).days + 1))
-        filled[tenant] = {day: of.get(day, 0) for day in days}
-    return filled
 
 
 def _local(instant: datetime, zone: str) -> date:
@@ -231,8 +201,10 @@ def budget_standings(
     now_ms: int,
     access: Access,
     tenants: Collection[str] | None = None,
+    made: Callable[[], Collection[TenantForecast]] | None = None,
 ) -> list[BudgetStanding]:
-    """Visible budgets that count in a month, by tenant and kind."""
+    """Visible budgets that count in a month, by tenant and kind. made: the tenants' forecasts, where they are made
+    anyway."""
     rows = visible_to(Budget.objects.select_related("tenant__holder"), access)
     budgets = list(rows.order_by("tenant__holder__slug", F("gpu_us").asc(nulls_first=True), "month", "pk"))
     of_kind: defaultdict[tuple[int, str], list[str]] = defaultdict(list)
@@ -247,7 +219,8 @@ def budget_standings(
     if not counted:
         return []
     slugs = {budget.tenant.slug for budget in counted}
-    of = {row.tenant: row for row in forecasts(month, ledger, now_ms, access, slugs)}
+    rows_made = made() if made else forecasts(month, ledger, now_ms, access, slugs)
+    of = {row.tenant: row for row in rows_made}
     return [_standing(budget, of[budget.tenant.slug]) for budget in counted]
 
 

@@ -63,7 +63,9 @@ class BudgetsPage(ActingPage):
 
     @cached_property
     def budgets(self) -> list[BudgetStanding]:
-        return budget_standings(self.month, self.ledger, self.now_ms, self.access)
+        return budget_standings(
+            self.month, self.ledger, self.now_ms, self.access, made=lambda: self.forecasts
+        )
 
     @cached_property
     def forecasts(self) -> list[TenantForecast]:

@@ -85,6 +85,7 @@ class Command(LedgerCommand):
         self.book(demo, now_ms)
         self.say(f"Computing {month}")
         call_command("compute_allocation", str(month), stdout=self.stdout, stderr=self.stderr)
+        analyze()
         self.look_for_alerts(demo, now_ms)
 
     def look_for_alerts(self, demo: DemoMonth, now_ms: int) -> None:
@@ -120,11 +121,7 @@ class Command(LedgerCommand):
             batch.refresh_from_db(fields=COUNTS)
             counts.update({name: getattr(batch, name) for name in COUNTS})
         self.say("Events: " + ", ".join(f"{counts[name]} {name}" for name in COUNTS))
-        with connection.cursor() as cursor:
-            # Of tables that were empty a minute ago the planner believes that they still are, and loops over them.
-            # Only ours: with the catalogues that all databases share it would wait for whoever analyses those.
-            tables = sorted({connection.ops.quote_name(model._meta.db_table) for model in apps.get_models()})
-            cursor.execute(f"ANALYZE {', '.join(tables)}")
+        analyze()
         ends_ms = demo.month.span(demo.zone).end_ms
         if ends_ms <= now_ms:
             self.sign_off(demo, to_datetime(ends_ms))
@@ -146,6 +143,14 @@ class Command(LedgerCommand):
     def say(self, line: str) -> None:
         self.stdout.write(line)
         self.stdout.flush()
+
+
+def analyze() -> None:
+    """Of tables that were empty a minute ago the planner believes that they still are, and loops over them."""
+    with connection.cursor() as cursor:
+        # Only ours: with the catalogues that all databases share it would wait for whoever analyses those.
+        tables = sorted({connection.ops.quote_name(model._meta.db_table) for model in apps.get_models()})
+        cursor.execute(f"ANALYZE {', '.join(tables)}")
 
 
 def billing_zone(asked: str | None) -> str:

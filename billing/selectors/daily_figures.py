@@ -1,0 +1,149 @@
+"""Per tenant and local day: the amount at the rate card and the GPU time held, of several months in one query.
+
+The slots are added up by tenant, pool and day first, and priced then: of hundreds of tenants there are ten times fewer
+sums than slots. A day is cut where a price changes, so the amounts are the same to the last micro unit.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.db import connection
+
+from billing.selectors.prices import PriceSegment
+from ledger.core.periods import Span, to_datetime, to_ms
+from ledger.core.units import GPU_US_PER_GPU_HOUR, round_half_even
+
+# Leans on allocation_when, or on allocation_of_account where tenants are named. `product` is micro units x gpu_us per
+# hour: divided and rounded once per day, outside.
+_SUMS = """
+WITH price AS (
+    SELECT * FROM unnest(
+        %(price_pool)s::bigint[], %(price_category)s::text[], %(price_class)s::smallint[],
+        %(price_from)s::timestamptz[], %(price_to)s::timestamptz[], %(price_micro)s::bigint[]
+    ) AS p(pool_id, category, service_class, valid_from, valid_to, price_micro)
+), cut AS (
+    SELECT * FROM unnest(%(cuts)s::timestamptz[]) WITH ORDINALITY AS c(starts_at, number)
+), part AS MATERIALIZED (
+    SELECT account.tenant_id, a.pool_id, a.service_class,
+           width_bucket(a.starts_at, %(cuts)s::timestamptz[]) AS number,
+           sum(a.reserved_used_gpu_us) AS reserved_used, sum(a.on_demand_gpu_us) AS on_demand,
+           sum(a.borrowed_gpu_us) AS borrowed, sum(a.excess_gpu_us) AS excess, sum(a.lent_gpu_us) AS lent,
+           sum(a.reserved_idle_gpu_us) AS reserved_idle, sum(a.undelivered_gpu_us) AS undelivered,
+           sum(a.oversold_gpu_us) AS oversold
+    FROM billing_allocation a JOIN ledger_account account ON account.id = a.account_id
+    WHERE a.starts_at >= %(from)s AND a.starts_at < %(to)s AND account.tenant_id IS NOT NULL
+      AND (%(tenant_ids)s::bigint[] IS NULL OR account.tenant_id = ANY(%(tenant_ids)s))
+    GROUP BY 1, 2, 3, 4
+)
+SELECT holder.slug, part.number, sum(c.gpu_us * price.price_micro) AS product,
+       bool_or(price.price_micro IS NULL AND NOT c.is_free) AS unpriced,
+       sum(c.gpu_us) FILTER (WHERE c.is_held) AS held_gpu_us
+FROM part
+JOIN cut ON cut.number = part.number
+JOIN ledger_holder holder ON holder.id = part.tenant_id
+CROSS JOIN LATERAL (VALUES
+    ('reserved_used', part.reserved_used, true, false), ('on_demand', part.on_demand, true, false),
+    ('borrowed', part.borrowed, true, false), ('excess', part.excess, true, false),
+    ('lent', part.lent, false, false), ('reserved_idle', part.reserved_idle, false, false),
+    ('undelivered', part.undelivered, false, true), ('oversold', part.oversold, false, true)
+) AS c(category, gpu_us, is_held, is_free)
+LEFT JOIN price ON price.pool_id = part.pool_id AND price.category = c.category
+    AND price.service_class = part.service_class
+    AND cut.starts_at >= price.valid_from AND cut.starts_at < price.valid_to
+WHERE c.gpu_us <> 0
+GROUP BY 1, 2
+"""
+
+Days = Mapping[date, int]
+
+
+@dataclass(frozen=True)
+class DailyFigures:
+    """tenant slug -> local day -> amount (micro units; 0 where a price is missing), and GPU time held (gpu_us).
+
+    A day without a row between a tenant's first and the window's end is a day of 0, not an unknown one.
+    """
+
+    amount: Mapping[str, Days]
+    gpu_us: Mapping[str, Days]
+
+
+def daily_figures(
+    window: Span, zone: str, prices: Iterable[PriceSegment], tenant_ids: Collection[int] | None
+) -> DailyFigures:
+    """tenant_ids: None for every tenant. One query; none of a window without length."""
+    product: defaultdict[str, dict[date, int]] = defaultdict(dict)
+    held: defaultdict[str, dict[date, int]] = defaultdict(dict)
+    unpriced: set[tuple[str, date]] = set()
+    if window.length_ms <= 0:
+        return DailyFigures({}, {})
+    tz, segments = ZoneInfo(zone), list(prices)
+    cuts = _cuts(window, zone, segments)
+    days = [cut.astimezone(tz).date() for cut in cuts]
+    for tenant, number, amount, is_unpriced, gpu_us in _sums(window, cuts, segments, tenant_ids):
+        day = days[number - 1]
+        product[tenant][day] = product[tenant].get(day, 0) + int(amount or 0)
+        if is_unpriced:
+            unpriced.add((tenant, day))
+        if gpu_us is not None:
+            held[tenant][day] = held[tenant].get(day, 0) + int(gpu_us)
+    rounded = {
+        tenant: {
+            day: 0 if (tenant, day) in unpriced else round_half_even(value, GPU_US_PER_GPU_HOUR)
+            for day, value in of.items()
+        }
+        for tenant, of in product.items()
+    }
+    last = to_datetime(window.end_ms - 1).astimezone(tz).date()
+    return DailyFigures(_filled(rounded, last), _filled(held, last))
+
+
+def _sums(
+    window: Span, cuts: list[datetime], segments: list[PriceSegment], tenant_ids: Collection[int] | None
+) -> list[tuple[str, int, int | None, bool, int | None]]:
+    """tenant slug, number of the cut from 1, product, whether a price is missing, GPU time held."""
+    parameters: dict[str, Any] = {
+        "from": to_datetime(window.start_ms),
+        "to": to_datetime(window.end_ms),
+        "cuts": cuts,
+        "tenant_ids": None if tenant_ids is None else sorted(tenant_ids),
+        "price_pool": [segment.pool_id for segment in segments],
+        "price_category": [segment.category for segment in segments],
+        "price_class": [segment.service_class for segment in segments],
+        "price_from": [segment.starts_at for segment in segments],
+        "price_to": [segment.ends_at for segment in segments],
+        "price_micro": [segment.price_micro for segment in segments],
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_SUMS, parameters)
+        return cursor.fetchall()
+
+
+def _cuts(window: Span, zone: str, segments: Iterable[PriceSegment]) -> list[datetime]:
+    """Where the window's local days begin and where a price changes, in order; the window's start is the first."""
+    starts_at, ends_at, tz = to_datetime(window.start_ms), to_datetime(window.end_ms), ZoneInfo(zone)
+    cuts = {moment for one in segments for moment in (one.starts_at, one.ends_at)}
+    day = starts_at.astimezone(tz).date()
+    while (begins := _begins(day, tz)) < ends_at:
+        cuts.add(begins)
+        day += timedelta(days=1)
+    return [starts_at, *sorted(moment for moment in cuts if starts_at < moment < ends_at)]
+
+
+def _begins(day: date, tz: ZoneInfo) -> datetime:
+    return to_datetime(to_ms(datetime(day.year, day.month, day.day, tzinfo=tz).astimezone(UTC)))
+
+
+def _filled(values: Mapping[str, Days], last: date) -> dict[str, Days]:
+    filled: dict[str, Days] = {}
+    for tenant, of in values.items():
+        first = min(of)
+        days = (first + timedelta(days=number) for number in range((last - first).days + 1))
+        filled[tenant] = {day: of.get(day, 0) for day in days}
+    return filled
