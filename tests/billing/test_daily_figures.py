@@ -15,8 +15,8 @@ from billing.selectors.daily_figures import daily_figures
 from billing.selectors.prices import PriceSegment, price_segments
 from ledger.core.periods import Span, to_ms
 from ledger.models import Tenant
+from tests.billing.level_facts import hour
 from tests.billing.page_books import make_books
-
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
