@@ -52,6 +52,19 @@ SHOTS = (
         "The slots below add up to",
         follow='table.lines a[href*="/lines/"]:has-text("On-demand")',
     ),
+    Shot("platform-side", "finance", "/months/{month}/platform/", "Cost against billed, per pool"),
+    Shot("bill-of-a-tenant", "viewer", "/", "Reserved, used and idle by day", scroll_to="#days"),
+    Shot("preemptions", "platform", "/months/{month}/preemptions/", "Preemptions"),
+    Shot(
+        "preemption",
+        "platform",
+        "/months/{month}/preemptions/?victim=research&sort=-waiting_gpu_hours",
+        "Timeline",
+        follow='#table-preemptions tbody a[href^="/preemptions/"]',
+    ),
+    Shot("pool", "platform", "/pools/bj-h100/?zoom=day&at={day}T00:00:00Z", "Capacity over time by category"),
+    Shot("quarantine", "platform", "/ingest/quarantine/", "By reason"),
+    Shot("month-zh-dark", "finance", "/months/{month}/", "每一 GPU 卡时的去向", language="zh-hans", scheme="dark"),
 )  # fmt: skip
 
 
