@@ -473,7 +473,12 @@ MEASURES: Words = {
     "gpu_us": _("GPU time"),
 }
 
-UNITS: Words = {"gpu_us": _("GPU-hours"), "count": _("count"), "tokens": _("tokens")}
+UNITS: Words = {
+    "gpu_us": _("GPU-hours"),
+    "gpu_hours": _("GPU-hours"),
+    "count": _("count"),
+    "tokens": _("tokens"),
+}
 
 # Why a number of the books differs from somebody else's.
 DIFFERENCE_CAUSES: Words = {

@@ -14,7 +14,7 @@ from billing.api.actors import actor_of
 from billing.api.allocations import WINDOW
 from billing.api.periods import refusals
 from billing.api.questions import filters_of, window_of
-from billing.core.reconciliation import Sold, as_ratio
+from billing.core.reconciliation import Quantity, Sold, as_ratio
 from billing.selectors.periods import ledger_and_now
 from billing.selectors.reconciliation import Line, month_lines, sold_of_month
 from billing.selectors.residuals import ResidualRow, residuals
@@ -54,7 +54,7 @@ class ReconciliationRow(serializers.Serializer[Any]):
     stated = serializers.CharField(help_text="what the other side counted, exact")
     booked = serializers.CharField(help_text="what the ledger booked, exact")
     difference = serializers.CharField(help_text="stated - booked")
-    unit = serializers.CharField()
+    unit = serializers.CharField(help_text="of the three before: gpu_hours, tokens or count")
     cause = serializers.CharField(help_text="a known cause, explained, unexplained, or empty")
     reason = serializers.CharField(help_text="what a person said about exactly this difference")
     explained_by = serializers.CharField()
@@ -89,7 +89,7 @@ class ResidualRowSerializer(serializers.Serializer[Any]):
     pool = serializers.CharField()
     model = serializers.CharField()
     kind = serializers.ChoiceField(choices=["input_tokens", "cached_input_tokens", "output_tokens", "gpu_us"])
-    unit = serializers.ChoiceField(choices=["tokens", "gpu_us"])
+    unit = serializers.ChoiceField(choices=["tokens", "gpu_hours"])
     engine = serializers.CharField()
     explained = serializers.CharField()
     unattributed = serializers.CharField(help_text="engine - explained; may be negative")
@@ -146,10 +146,10 @@ def _line_row(line: Line) -> dict[str, Any]:
     names = ("key", "kind", "measure", "source", "pool", "tenant", "subject")
     return {
         **{name: getattr(row, name) for name in names},
-        "stated": str(int(row.stated)),
-        "booked": str(int(row.booked)),
-        "difference": str(line.difference),
-        "unit": row.unit,
+        "stated": Quantity(int(row.stated), row.unit).text,
+        "booked": Quantity(int(row.booked), row.unit).text,
+        "difference": Quantity(line.difference, row.unit).text,
+        "unit": Quantity(0, row.unit).shown_unit,
         "cause": line.cause,
         "reason": said.reason if said else "",
         "explained_by": said.explained_by if said else "",
@@ -173,8 +173,8 @@ class ExplainView(LedgerView):
             said = explain_difference(period, body["key"], body["reason"], actor_of(request))
         row = {
             "key": said.key,
-            "difference": str(int(said.difference)),
-            "unit": said.unit,
+            "difference": Quantity(int(said.difference), said.unit).text,
+            "unit": Quantity(0, said.unit).shown_unit,
             "reason": said.reason,
             "explained_by": said.explained_by,
             "recorded_at": said.recorded_at,
@@ -228,10 +228,10 @@ def _residual_row(row: ResidualRow) -> dict[str, Any]:
         "pool": row.pool,
         "model": row.model,
         "kind": row.kind,
-        "unit": row.unit,
-        "engine": str(row.engine),
-        "explained": str(row.explained),
-        "unattributed": str(row.unattributed),
+        "unit": Quantity(0, row.unit).shown_unit,
+        "engine": Quantity(row.engine, row.unit).text,
+        "explained": Quantity(row.explained, row.unit).text,
+        "unattributed": Quantity(row.unattributed, row.unit).text,
         "silent_requests": str(row.silent_requests),
         "incomplete": row.incomplete,
     }

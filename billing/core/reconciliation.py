@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ledger.core.units import round_half_even
+from ledger.core.units import gpu_hours_text, round_half_even
 
 PPM = 1_000_000
 
@@ -19,6 +19,25 @@ COUNTER_GAPS = "counter_gaps"
 """The engine's own count has holes in this time: restarts, missed samples."""
 OVERSOLD = "oversold"
 """More was sold than there is."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Quantity:
+    """What was counted, in the unit it is kept in; `text` and `shown_unit` are how it leaves the ledger.
+
+    GPU time is kept in gpu_us and told in GPU-hours, everywhere alike; everything else is told as it was counted.
+    """
+
+    amount: int
+    unit: str
+
+    @property
+    def text(self) -> str:
+        return gpu_hours_text(self.amount) if self.unit == "gpu_us" else str(self.amount)
+
+    @property
+    def shown_unit(self) -> str:
+        return "gpu_hours" if self.unit == "gpu_us" else self.unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,16 +9,16 @@ from django.http import QueryDict
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from billing.core.reconciliation import Quantity
 from billing.selectors.reconciliation import Line, month_lines
 from billing.selectors.residuals import ResidualRow
 from billing.services.explanations import explain_difference
 from ledger.core.figures import set_digits
-from ledger.core.units import gpu_hours_text
 from ledger.models import Period
 from ledger.services.audit import Actor
 from ledger.templatetags.figures import count_cell, gpu_hours_cell
 from ledger.views.acting import Refused, text_of
-from ledger.views.tables import CODE, COUNT, DAY, TEXT_FILTER, Column, Table, words
+from ledger.views.tables import CODE, COUNT, DAY, TEXT_FILTER, Column, Kind, Table, words
 from ledger.wording import DIFFERENCE_CAUSES, MEASURES, UNITS
 
 CAUSE = words(lambda code: DIFFERENCE_CAUSES.get(code, code))
@@ -26,22 +26,20 @@ MEASURE = words(lambda code: MEASURES.get(code, code))
 UNIT = words(lambda code: UNITS.get(code, code))
 
 
-def _amount(unit: str, quantity: int) -> Any:
-    """In the unit people read: GPU time in GPU-hours, everything else as it was counted."""
-    return gpu_hours_cell(quantity) if unit == "gpu_us" else count_cell(quantity)
+def _amount(quantity: Quantity) -> Any:
+    return gpu_hours_cell(quantity.amount) if quantity.unit == "gpu_us" else count_cell(quantity.amount)
+
+
+QUANTITY = Kind(_amount, lambda quantity: quantity.text, is_number=True)
 
 
 def reconciliation_table(rows: Callable[[], Sequence[Line]]) -> Table:
     def quantity(name: str, label: str) -> Column:
-        return Column(
-            name,
-            label,
-            COUNT,
-            of=lambda line: line.difference if name == "difference" else int(getattr(line.row, name)),
-            html=lambda line: _amount(
-                line.row.unit, line.difference if name == "difference" else int(getattr(line.row, name))
-            ),
-        )
+        def of(line: Line) -> Quantity:
+            amount = line.difference if name == "difference" else int(getattr(line.row, name))
+            return Quantity(amount, line.row.unit)
+
+        return Column(name, label, QUANTITY, of=of)
 
     return Table(
         "reconciliation",
@@ -53,7 +51,7 @@ def reconciliation_table(rows: Callable[[], Sequence[Line]]) -> Table:
             quantity("stated", _("Stated")),
             quantity("booked", _("Booked")),
             quantity("difference", _("Difference")),
-            Column("unit", _("Unit"), UNIT, of="row.unit"),
+            Column("unit", _("Unit"), UNIT, of=lambda line: Quantity(0, line.row.unit).shown_unit),
             Column("cause", _("Cause"), CAUSE),
             Column(
                 "reason", _("Reason"), of=lambda line: line.explanation.reason if line.explanation else ""
@@ -79,9 +77,10 @@ def explainable(lines: Sequence[Line]) -> list[tuple[str, str]]:
 
 def _difference_words(line: Line) -> str:
     row = line.row
-    amount = gpu_hours_text(line.difference) if row.unit == "gpu_us" else str(line.difference)
+    amount = Quantity(line.difference, row.unit)
     words = [_counted_by(line), row.subject, str(MEASURES.get(row.measure, row.measure))]
-    text = f"{' '.join(word for word in words if word)}: {set_digits(amount)} {UNITS.get(row.unit, row.unit)}"
+    unit = UNITS.get(amount.shown_unit, amount.shown_unit)
+    text = f"{' '.join(word for word in words if word)}: {set_digits(amount.text)} {unit}"
     cause = DIFFERENCE_CAUSES.get(line.cause, line.cause)
     return text if line.is_unexplained else f"{text} ({cause})"
 
@@ -111,7 +110,7 @@ def _counted_by(line: Line) -> str:
 
 def residuals_table(rows: Callable[[], Sequence[ResidualRow]]) -> Table:
     def quantity(name: str, label: str) -> Column:
-        return Column(name, label, COUNT, html=lambda row: _amount(row.unit, getattr(row, name)))
+        return Column(name, label, QUANTITY, of=lambda row: Quantity(getattr(row, name), row.unit))
 
     return Table(
         "residuals",
@@ -124,7 +123,7 @@ def residuals_table(rows: Callable[[], Sequence[ResidualRow]]) -> Table:
             quantity("engine", _("Engines")),
             quantity("explained", _("Explained by requests")),
             quantity("unattributed", _("Unattributed")),
-            Column("unit", _("Unit"), UNIT),
+            Column("unit", _("Unit"), UNIT, of=lambda row: Quantity(0, row.unit).shown_unit),
             Column("silent_requests", _("Requests without the count"), COUNT),
         ],
         label=_("Engine totals that no request explains"),

@@ -126,7 +126,7 @@ def test_residuals_over_the_api_are_not_for_tenants() -> None:
     assert [(row["day"], row["kind"], row["unattributed"]) for row in rows] == [
         ("2026-10-01", "input_tokens", "3010"),
         ("2026-10-02", "input_tokens", "-30"),
-        ("2026-10-02", "gpu_us", "750000"),
+        ("2026-10-02", "gpu_us", "0.0002083333"),
     ]
     assert client("tenant-viewer", "acme").get(path).status_code == 403
     assert client("auditor").get("/api/v1/usage/residuals/?window=2026-10&x=1").status_code == 400

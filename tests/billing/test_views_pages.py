@@ -154,9 +154,7 @@ def test_the_month_shows_what_others_counted_and_what_nobody_explains(books: Boo
     assert "kueue-bj wl-7 Preemptions 3 2 1 count unexplained: blocks the close" in text
     assert "2026-10-01 bj-h100 qwen3-32b GPU time 1.00 3.00 \u22122.00 GPU-hours" in text
     lines = finance.get(path + "?csv=residuals").getvalue().decode().splitlines()
-    assert lines[1].startswith(
-        "2026-10-01,bj-h100,qwen3-32b,gpu_us,3600000000,10800000000,-7200000000,gpu_us,0"
-    )
+    assert lines[1].startswith("2026-10-01,bj-h100,qwen3-32b,gpu_us,1,3,-2,gpu_hours,0")
 
 
 def test_exceptions_say_what_to_do_and_which_block(books: Books, finance: Client) -> None:
