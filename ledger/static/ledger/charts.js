@@ -22,7 +22,8 @@
     return trace;
   };
 
-  const framed = (layout) => {
+  // A legend's place is a part of the plot's height: below two lines of dates, on a low chart too.
+  const framed = (layout, isLow) => {
     const axis = {
       gridcolor: style("--rule"), linecolor: style("--rule-strong"), zerolinecolor: style("--rule-strong"),
       fixedrange: true, automargin: true, separatethousands: true, exponentformat: "none",
@@ -33,7 +34,7 @@
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: style("--sans"), size: 14, color: style("--ink") },
       margin: { l: 56, r: 8, t: 8, b: 32 },
-      legend: { orientation: "h", y: -0.14, x: 0, traceorder: "normal" },
+      legend: { orientation: "h", y: isLow ? -0.4 : -0.14, x: 0, traceorder: "normal" },
       hoverlabel: { bgcolor: style("--surface"), bordercolor: style("--rule-strong"), font: { color: style("--ink") } },
       separators: ". ",
       xaxis: { ...axis, showgrid: false, ...layout.xaxis },
@@ -42,7 +43,7 @@
   };
 
   // A narrow screen needs room for the legend, which then has a line per category.
-  const height = (holder, width) => (holder.classList.contains("low") ? 190 : width < 520 ? 480 : 360);
+  const height = (holder, width) => (holder.classList.contains("low") ? 210 : width < 520 ? 480 : 360);
   // What print.css leaves of A4 between its margins: 178 mm.
   const PAPER_WIDTH = 672;
 
@@ -51,7 +52,7 @@
       const figure = JSON.parse(document.getElementById(holder.dataset.figure).textContent);
       const width = paper || holder.clientWidth;
       const isNew = !holder.classList.contains("js-plotly-plot");
-      window.Plotly.react(holder, figure.data.map(coloured), { ...framed(figure.layout), width, height: height(holder, width) }, CONFIG);
+      window.Plotly.react(holder, figure.data.map(coloured), { ...framed(figure.layout, holder.classList.contains("low")), width, height: height(holder, width) }, CONFIG);
       // A bar leads closer; the table behind the chart has the same links.
       if (isNew && figure.urls?.length) {
         holder.on("plotly_click", (event) => window.location.assign(figure.urls[event.points[0].pointIndex]));
