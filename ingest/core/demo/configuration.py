@@ -130,20 +130,24 @@ def document(company: Company, calendar: Calendar, signature: str) -> Json:
             }
             for plan in MODELS
         ],
-        "contract": _contracts(company, agreed),
+        "contract": _contracts(company, agreed, _from(calendar.span.start_ms)),
         "budget": _budgets(company),
         "source": _sources(company),
         "alert_rule": _alert_rules(),
     }
 
 
-def _contracts(company: Company, agreed: str) -> list[Json]:
-    """Those who buy tokens and not GPU time: one beyond its monthly quota, one with throughput reserved for it."""
-    starts = {"valid_from": agreed, "kind": "tokens"}
+def _contracts(company: Company, agreed: str, month_start: str) -> list[Json]:
+    """Those who buy tokens and not GPU time: one beyond its monthly quota, one with throughput reserved for it.
+
+    Reserved throughput is a fact on the books from the contract's start: earlier than the month it would open, and
+    bill, months of which the demo tells nothing else.
+    """
     rows: list[Json] = [
         {
             "tenant": "search",
-            **starts,
+            "valid_from": agreed,
+            "kind": "tokens",
             "token_quota": _rounded(TOKEN_QUOTA * company.scale, 1_000_000_000),
             "overage_price": "0.55",
             "on_preemption": "requeue",
@@ -151,7 +155,8 @@ def _contracts(company: Company, agreed: str) -> list[Json]:
         },
         {
             "tenant": "gov-cloud",
-            **starts,
+            "valid_from": month_start,
+            "kind": "tokens",
             "delay_credit": "0.25",
             "on_preemption": "degrade",
             "max_delay_seconds": 60,
