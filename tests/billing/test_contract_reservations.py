@@ -135,7 +135,7 @@ def test_a_proposal_reserves_nothing_before_a_second_person_agrees(monkeypatch: 
     apply()
     finance = client("finance", by="anna")
     row = {"tenant": "acme", "kind": "tokens", "valid_from": "2100-01-01T00:00:00Z", "reason": "agreed"}
-    wrong = post(finance, "contracts/", 400, **row, reserved_throughput=[{**PROMISE, "pool": "nowhere"}])
+    wrong = post(finance, "contracts/", 422, **row, reserved_throughput=[{**PROMISE, "pool": "nowhere"}])
     assert "contract[0].reserved_throughput[0].pool: unknown pool" in wrong["detail"]
     proposal = post(finance, "contracts/", 202, **row, reserved_throughput=[PROMISE])
     assert proposal["changes"][-1].startswith("+ reservation contract/acme/qwen of 3 GPUs in h100")
