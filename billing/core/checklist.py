@@ -86,7 +86,7 @@ def checklist(seen: MonthEvidence) -> list[Item]:
         _item("quarantine", "No event of the month is in quarantine", seen.quarantined),
         _item("attribution", "All occupancy belongs to somebody", seen.unattributed),
         _item("reconciliation", "Every difference from others' totals is explained", seen.unreconciled),
-        _item("exceptions", "No exception that blocks", seen.exceptions),
+        _item("exceptions", "No other exception that blocks", seen.exceptions),
         _item("prices", "Every price is present", seen.missing_prices),
         _item("conservation", "Conservation is proved", seen.unproved),
         _item("complete", "Every source is complete past the end of the month", incomplete(seen)),

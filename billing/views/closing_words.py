@@ -33,7 +33,7 @@ ITEMS: dict[str, tuple[Text, Text]] = {
         _("Map the identity to a tenant; its GPU time moves from suspense to that bill."),
     ),
     "exceptions": (
-        _("No exception that blocks"),
+        _("No other exception that blocks"),
         _("Each exception on this page says what to do about it."),
     ),
     "prices": (_("Every price is present"), _("Add the price to the rate card; the amounts follow.")),

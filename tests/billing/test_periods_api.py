@@ -178,7 +178,7 @@ def test_the_command_line_says_what_blocks_and_waits_for_the_second_person(pool:
     open_review(OCTOBER, ANNA, now=NOVEMBER_5)
     FactFinding.objects.create(code="merge_conflict", pool=pool, occurred_at=hour(1), subject="p1")
     out = io.StringIO()
-    with pytest.raises(CommandFailed, match="No exception that blocks: merge_conflict bj-h100: 1"):
+    with pytest.raises(CommandFailed, match="No other exception that blocks: merge_conflict bj-h100: 1"):
         call_command("close_month", "2026-10", stdout=out)
     with pytest.raises(CommandFailed, match="waits for a second person"):
         call_command("close_month", "2026-10", override="known", stdout=out)
