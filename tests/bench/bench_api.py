@@ -77,10 +77,11 @@ def fill() -> Period:
 _FILL = (
     """INSERT INTO billing_allocation (pool_id, starts_at, holder_id, account_id, service_class, purpose,
            service_idle, reserved_used_gpu_us, on_demand_gpu_us, reserved_idle_gpu_us, borrowed_gpu_us,
-           excess_gpu_us, lent_gpu_us, lent_waiting_gpu_us, undelivered_gpu_us, oversold_gpu_us, measured_gpu_us)
+           excess_gpu_us, lent_gpu_us, lent_waiting_gpu_us, undelivered_gpu_us, oversold_gpu_us, measured_gpu_us,
+           undelivered_pending_gpu_us)
        SELECT pool.id, slot, tenant.holder_id, account.id, 1, 0, false,
               1000000000 + tenant.holder_id * 1000 + extract(hour FROM slot)::bigint * 100000000,
-              500000000 + tenant.holder_id, 3600000000, 0, 0, 0, 0, 0, 0, 0
+              500000000 + tenant.holder_id, 3600000000, 0, 0, 0, 0, 0, 0, 0, 0
        FROM ledger_tenant tenant
        JOIN ledger_account account ON account.tenant_id = tenant.holder_id
        JOIN (SELECT id, row_number() OVER (ORDER BY slug) - 1 AS number FROM ledger_pool) pool
