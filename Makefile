@@ -73,6 +73,8 @@ screenshots: install ## take the pictures of docs/tour.md again, of a demo month
 lock: install ## lock the requirements again after a change of requirements/*.in (needs uv)
 	@uv pip compile --quiet --python-version 3.11 --generate-hashes --universal --no-header \
 		-o requirements/dev.txt requirements/dev.in
+	@uv pip compile --quiet --python-version 3.12 --generate-hashes --universal --no-header \
+		-o requirements/focus-validator.txt requirements/focus-validator.in
 
 clean: ## remove .venv and caches; the data in var/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
