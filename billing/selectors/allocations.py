@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import connection
 
-from billing.selectors.prices import PriceSegment
+from billing.selectors.prices import PriceSegment, price_parameters
 from billing.sql_details import DETAILS
 from billing.sql_reports import ALLOCATIONS, REQUEUED
 from ledger.core.periods import Span, to_datetime
@@ -79,12 +79,7 @@ def allocations(
         "tenant_ids": None if question.tenant_ids is None else sorted(question.tenant_ids),
         "limit": limit,
         "offset": offset,
-        "price_pool": [segment.pool_id for segment in segments],
-        "price_category": [segment.category for segment in segments],
-        "price_class": [segment.service_class for segment in segments],
-        "price_from": [segment.starts_at for segment in segments],
-        "price_to": [segment.ends_at for segment in segments],
-        "price_micro": [segment.price_micro for segment in segments],
+        **price_parameters(segments),
         **{name: question.filters.get(name) for name in FILTERS},
     }
     names: tuple[str, ...] = DIMENSIONS

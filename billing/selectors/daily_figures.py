@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from django.db import connection
 
-from billing.selectors.prices import PriceSegment
+from billing.selectors.prices import PriceSegment, price_parameters
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.units import GPU_US_PER_GPU_HOUR, round_half_even
 
@@ -113,12 +113,7 @@ def _sums(
         "to": to_datetime(window.end_ms),
         "cuts": cuts,
         "tenant_ids": None if tenant_ids is None else sorted(tenant_ids),
-        "price_pool": [segment.pool_id for segment in segments],
-        "price_category": [segment.category for segment in segments],
-        "price_class": [segment.service_class for segment in segments],
-        "price_from": [segment.starts_at for segment in segments],
-        "price_to": [segment.ends_at for segment in segments],
-        "price_micro": [segment.price_micro for segment in segments],
+        **price_parameters(segments),
     }
     with connection.cursor() as cursor:
         cursor.execute(_SUMS, parameters)

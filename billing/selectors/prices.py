@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from billing.core.rating_prices import PriceBook
 from billing.core.rating_prices import RateCard as Card
@@ -58,6 +59,18 @@ def _card(card: RateCard) -> Card:
 def price_segments(window: Span) -> list[PriceSegment]:
     """Every price in force in the window, per pool, priced category and service class."""
     return list(_segments(price_book(), window))
+
+
+def price_parameters(segments: Sequence[PriceSegment]) -> dict[str, list[Any]]:
+    """The segments as the arrays that queries unnest into a table of prices."""
+    return {
+        "price_pool": [segment.pool_id for segment in segments],
+        "price_category": [segment.category for segment in segments],
+        "price_class": [segment.service_class for segment in segments],
+        "price_from": [segment.starts_at for segment in segments],
+        "price_to": [segment.ends_at for segment in segments],
+        "price_micro": [segment.price_micro for segment in segments],
+    }
 
 
 def _segments(book: PriceBook, window: Span) -> Iterator[PriceSegment]:

@@ -20,8 +20,6 @@ from tests.billing.page_books import (
     alert_of_acme,
     client_of,
     line_position,
-    make_books,
-    make_people,
     token_of_acme,
     verification_run,
 )
@@ -142,16 +140,6 @@ def routes(
 
 PAGES = [route for route in routes() if not route.pattern.startswith((ADMIN, API))]
 API_ROUTES = [route for route in routes() if route.pattern.startswith(API) and route.name != "schema"]
-
-
-@pytest.fixture
-def books() -> Books:
-    return make_books()
-
-
-@pytest.fixture
-def people(books: Books) -> dict[str, User]:
-    return make_people()
 
 
 @pytest.mark.parametrize("route", PAGES, ids=lambda route: route.pattern or "/")

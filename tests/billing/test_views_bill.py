@@ -40,8 +40,6 @@ from tests.billing.page_books import (
     Books,
     client_of,
     line_position,
-    make_books,
-    make_people,
 )
 from tests.billing.test_views_pages import shown_text
 
@@ -52,16 +50,6 @@ ACME = f"/months/{MONTH}/statements/acme/"
 @pytest.fixture(autouse=True)
 def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recompute_open_months, "delay", lambda *args: None)
-
-
-@pytest.fixture
-def books() -> Books:
-    return make_books()
-
-
-@pytest.fixture
-def people(books: Books) -> dict[str, User]:
-    return make_people()
 
 
 def rows_of(client: Client, path: str, table: str) -> list[tuple[Any, ...]]:

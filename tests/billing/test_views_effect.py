@@ -10,7 +10,7 @@ from django.test import Client
 from billing.models import Approval, Contract, Policy, RateCard
 from billing.tasks import recompute_open_months
 from ledger.models import User
-from tests.billing.page_books import Books, client_of, make_books, make_people
+from tests.billing.page_books import client_of
 from tests.billing.test_policy_comparison import everything_kept
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
@@ -37,16 +37,6 @@ reserved_used = "4"
 @pytest.fixture(autouse=True)
 def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recompute_open_months, "delay", lambda *args: None)
-
-
-@pytest.fixture
-def books() -> Books:
-    return make_books()
-
-
-@pytest.fixture
-def people(books: Books) -> dict[str, User]:
-    return make_people()
 
 
 def _try(client: Client, **form: str) -> Any:

@@ -41,26 +41,9 @@ from tests.billing.page_books import (
     Books,
     client_of,
     line_position,
-    make_books,
-    make_people,
 )
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
-
-
-@pytest.fixture
-def books() -> Books:
-    return make_books()
-
-
-@pytest.fixture
-def people(books: Books) -> dict[str, User]:
-    return make_people()
-
-
-@pytest.fixture
-def finance(people: dict[str, User]) -> Client:
-    return client_of(people["finance"])
 
 
 def shown_text(response: Any) -> str:

@@ -4,45 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import transaction
 from django.test import Client
 
 from billing.models import Budget, Calibration
 from billing.services.quota_standings import refresh_quota_standings
 from ledger.models import EventType, Membership, ModelName, Outcome, QuotaLevel, Role, UsageHour, User
 from tests.billing.level_facts import hour, identity
-from tests.billing.page_books import MONTH, NEXT_MONTH, Books, client_of, make_books, make_people
+from tests.billing.page_books import MONTH, NEXT_MONTH, Books, client_of
+from tests.billing.page_world import books, people, world
 from tests.billing.preemption_facts import event
 from tests.billing.test_section9 import refused, used
 
+__all__ = ["books", "people", "world"]  # fixtures
+
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
-
-
-@pytest.fixture(scope="module")
-def world(django_db_setup: None, django_db_blocker: Any) -> Iterator[tuple[Books, dict[str, User]]]:
-    """The worked example and its people, built once: tests are rolled back to it."""
-    with django_db_blocker.unblock(), transaction.atomic():
-        yield make_books(), make_people()
-        transaction.set_rollback(True)
-
-
-@pytest.fixture
-def books(world: tuple[Books, dict[str, User]]) -> Books:
-    return world[0]
-
-
-@pytest.fixture
-def people(world: tuple[Books, dict[str, User]]) -> dict[str, User]:
-    return world[1]
-
-
-@pytest.fixture
-def finance(people: dict[str, User]) -> Client:
-    return client_of(people["finance"])
 
 
 def file_of(client: Client, path: str, name: str, **query: str) -> list[dict[str, str]]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
-from django.db import transaction
 from django.http import QueryDict
 from django.test import Client
 
@@ -27,36 +24,14 @@ from tests.billing.page_books import (
     Books,
     client_of,
     line_position,
-    make_books,
-    make_people,
 )
+from tests.billing.page_world import books, people, world
 from tests.billing.test_views_bill import rows_of
 from tests.billing.test_views_pages import shown_text
 
+__all__ = ["books", "people", "world"]  # fixtures
+
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
-
-
-@pytest.fixture(scope="module")
-def world(django_db_setup: None, django_db_blocker: Any) -> Iterator[tuple[Books, dict[str, User]]]:
-    """The worked example and its people, built once: tests are rolled back to it."""
-    with django_db_blocker.unblock(), transaction.atomic():
-        yield make_books(), make_people()
-        transaction.set_rollback(True)
-
-
-@pytest.fixture
-def books(world: tuple[Books, dict[str, User]]) -> Books:
-    return world[0]
-
-
-@pytest.fixture
-def people(world: tuple[Books, dict[str, User]]) -> dict[str, User]:
-    return world[1]
-
-
-@pytest.fixture
-def finance(people: dict[str, User]) -> Client:
-    return client_of(people["finance"])
 
 
 def test_a_line_s_days_hours_and_work_are_sorted_filtered_and_downloaded(
