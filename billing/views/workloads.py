@@ -18,14 +18,14 @@ from billing.selectors.statements import preemption_records
 from billing.views.preemption_table import preemption_table
 from ledger.models import Level, LevelKind, Pool
 from ledger.querysets import visible_to
-from ledger.templatetags.figures import date_utc, event_type
+from ledger.templatetags.figures import date_utc
+from ledger.views.events import level_columns
 from ledger.views.tables import (
     CODE,
     COUNT,
     DAY,
     GPU_HOURS,
     GPUS,
-    INSTANT,
     TEXT_FILTER,
     Column,
     Table,
@@ -132,14 +132,7 @@ def facts_table(rows: Callable[[], QuerySet[Level]]) -> Table:
         "facts",
         rows,
         [
-            Column("from", _("From"), INSTANT, of="starts_at", field="starts_at"),
-            Column(
-                "kind",
-                _("Kind"),
-                of=lambda row: row.get_kind_display(),
-                html=lambda row: event_type(row.get_kind_display()),
-                field="kind",
-            ),
+            *level_columns(),
             Column("attempt", _("Attempt"), COUNT, field="attempt"),
             Column("gpus", _("GPUs"), GPUS, of="milli_gpus", field="milli_gpus"),
             Column("identity", _("Identity"), CODE, of=lambda row: str(row.identity)),

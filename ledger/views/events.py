@@ -59,6 +59,20 @@ class EventPage(TablePage):
         return reports.select_related("pool").first()
 
 
+def level_columns() -> list[Column]:
+    """Since when, and of what kind: how every table of levels begins."""
+    return [
+        Column("from", _("From"), INSTANT, of="starts_at", field="starts_at"),
+        Column(
+            "kind",
+            _("Kind"),
+            of=lambda row: row.get_kind_display(),
+            html=lambda row: event_type(row.get_kind_display()),
+            field="kind",
+        ),
+    ]
+
+
 def levels_table(rows: Callable[[], QuerySet[Level]], *, leads_to_pools: bool) -> Table:
     """What the event says of GPUs: one event may tell of many workloads or holders."""
 
@@ -74,14 +88,7 @@ def levels_table(rows: Callable[[], QuerySet[Level]], *, leads_to_pools: bool) -
         "levels",
         rows,
         [
-            Column("from", _("From"), INSTANT, of="starts_at", field="starts_at"),
-            Column(
-                "kind",
-                _("Kind"),
-                of=lambda row: row.get_kind_display(),
-                html=lambda row: event_type(row.get_kind_display()),
-                field="kind",
-            ),
+            *level_columns(),
             Column(
                 "pool",
                 _("Pool"),
