@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from billing.api.actors import actor_of
 from billing.api.proposals import ProposalBody, ProposalRow, proposed, table_body, usable
+from billing.api.term_bodies import SERVICE_BASES, SERVICE_KEYS
 from billing.services.tenants import change_pool, change_tenant
 from ledger.access import Access
 from ledger.api.problems import Problem
@@ -88,8 +89,8 @@ class ServiceBody(ProposalBody):
     name = serializers.CharField(required=False, allow_blank=True)
     pool = serializers.CharField(required=False, allow_blank=True)
     owner = serializers.CharField(required=False, help_text="a tenant, or platform")
-    key = serializers.ChoiceField(choices=["gpu_seconds", "tokens", "concurrency", "shares"], required=False)
-    service_basis = serializers.ChoiceField(choices=["spread", "measured"], required=False)
+    key = serializers.ChoiceField(choices=SERVICE_KEYS, required=False)
+    service_basis = serializers.ChoiceField(choices=SERVICE_BASES, required=False)
     shares = serializers.DictField(child=serializers.IntegerField(min_value=0), required=False)
     valid_from = serializers.DateTimeField(help_text="RFC 3339 with an offset")
 

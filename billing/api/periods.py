@@ -20,7 +20,7 @@ from billing.models import Approval, ApprovalKind, CloseRun, Decision
 from billing.selectors.checklist import month_checklist
 from billing.selectors.statements import statements_for
 from billing.services.approvals import ApprovalError, approve_statement
-from billing.services.closing import start_close
+from billing.services.closing import STEPS, start_close
 from billing.services.deeds import decide
 from billing.services.overrides import request_override
 from billing.services.periods import PeriodError, open_review
@@ -52,10 +52,18 @@ class CloseBody(serializers.Serializer[Any]):
     override = serializers.CharField(required=False, help_text="the reason to close over what blocks")
 
 
+class CloseStepRow(serializers.Serializer[Any]):
+    name = serializers.ChoiceField(choices=list(STEPS))
+    state = serializers.ChoiceField(choices=["waiting", "running", "done", "blocked"])
+    detail = serializers.CharField(required=False)
+    started_at = serializers.DateTimeField(required=False)
+    ended_at = serializers.DateTimeField(required=False)
+
+
 class CloseRow(serializers.Serializer[Any]):
     month = serializers.CharField()
     state = serializers.CharField(help_text="running, blocked, done, or waiting for an approval")
-    steps = serializers.ListField(child=serializers.DictField())
+    steps = CloseStepRow(many=True)
     message = serializers.CharField()
     approval = serializers.UUIDField(allow_null=True)
     chain_head = serializers.CharField()

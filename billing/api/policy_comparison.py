@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.api.proposals import usable
-from billing.api.terms import PolicyBody
+from billing.api.term_bodies import PolicyBody
 from billing.models import Policy
 from billing.services.policy_comparison import Compared, ComparisonError, changed_policy, compare_policies
 from ledger.api.bodies import body_of

@@ -1,137 +1,47 @@
-"""Dated terms: `rate-cards/`, `policies/`, `contracts/`, `calibrations/`; `POST` proposes another version."""
+"""Dated terms: `rate-cards/`, `policies/`, `contracts/`, `calibrations/`; `POST` proposes another version.
+
+`service-policies/` are proposed with their service, at `services/`.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.db.models import Prefetch, QuerySet
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
-from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.api.masters import RowsView
-from billing.api.proposals import EndBody, ProposalBody, ProposalRow, end_proposed, proposed
-from billing.models import Calibration, Contract, GpuPrice, Policy, PoolCost, RateCard, TokenPrice
+from billing.api.proposals import EndBody, ProposalRow, end_proposed, proposed
+from billing.api.term_bodies import (
+    CalibrationBody,
+    CalibrationRow,
+    ContractBody,
+    ContractRow,
+    PolicyBody,
+    PolicyRow,
+    PoolCostBody,
+    PoolCostRow,
+    RateCardBody,
+    RateCardRow,
+    ServicePolicyRow,
+)
+from billing.models import (
+    Calibration,
+    Contract,
+    GpuPrice,
+    Policy,
+    PoolCost,
+    RateCard,
+    ServicePolicy,
+    TokenPrice,
+)
 from ledger.api.views import LedgerView
 from ledger.core.units import micro_text
+from ledger.models import Tenant
 from ledger.querysets import visible_to
-
-
-class RateCardRow(serializers.Serializer[Any]):
-    id = serializers.IntegerField()
-    name = serializers.CharField()
-    valid_from = serializers.DateTimeField()
-    ended_at = serializers.DateTimeField(allow_null=True)
-    gpu_hour = serializers.ListField(child=serializers.DictField())
-    token = serializers.ListField(child=serializers.DictField())
-
-
-class PoolCostRow(serializers.Serializer[Any]):
-    id = serializers.IntegerField()
-    pool = serializers.CharField()
-    valid_from = serializers.DateTimeField()
-    ended_at = serializers.DateTimeField(allow_null=True)
-    cost_per_gpu_hour = serializers.CharField(help_text="of capacity, in the ledger's currency")
-    recorded_by = serializers.CharField()
-    reason = serializers.CharField()
-
-
-class PolicyRow(serializers.Serializer[Any]):
-    id = serializers.IntegerField()
-    valid_from = serializers.DateTimeField()
-    ended_at = serializers.DateTimeField(allow_null=True)
-    preemption_charged_to = serializers.CharField()
-    unreserved_idle = serializers.CharField()
-    lend_credit = serializers.CharField()
-    min_confidence = serializers.CharField()
-    undelivered_counts_pending = serializers.BooleanField()
-    names_visible = serializers.BooleanField()
-    purpose_payers = serializers.DictField()
-
-
-class CalibrationRow(serializers.Serializer[Any]):
-    id = serializers.IntegerField()
-    model = serializers.CharField()
-    gpu_model = serializers.CharField()
-    valid_from = serializers.DateTimeField()
-    ended_at = serializers.DateTimeField(allow_null=True)
-    load_test = serializers.CharField()
-    input_gpu_us_per_1k = serializers.CharField()
-    cached_input_gpu_us_per_1k = serializers.CharField()
-    output_gpu_us_per_1k = serializers.CharField()
-
-
-class ContractRow(serializers.Serializer[Any]):
-    id = serializers.IntegerField()
-    tenant = serializers.CharField()
-    valid_from = serializers.DateTimeField()
-    ended_at = serializers.DateTimeField(allow_null=True)
-    kind = serializers.CharField()
-    token_quota = serializers.CharField(allow_null=True)
-    committed_tokens = serializers.CharField(allow_null=True)
-    overage_price = serializers.CharField(allow_null=True, help_text="per million tokens")
-    delay_credit = serializers.CharField(help_text="per GPU-hour")
-    on_preemption = serializers.CharField()
-    max_delay_seconds = serializers.IntegerField(allow_null=True)
-    reserved_idle_ramp = serializers.ListField(child=serializers.IntegerField())
-    reserved_throughput = serializers.ListField(child=serializers.DictField())
-
-
-class _DatedBody(ProposalBody):
-    valid_from = serializers.DateTimeField(help_text="RFC 3339 with an offset")
-
-
-class RateCardBody(_DatedBody):
-    """Prices are decimal strings: per GPU-hour by category, per million tokens by kind."""
-
-    name = serializers.CharField()
-    gpu_hour = serializers.ListField(child=serializers.DictField(), required=False)
-    token = serializers.ListField(child=serializers.DictField(), required=False)
-
-
-class PoolCostBody(_DatedBody):
-    pool = serializers.CharField()
-    cost_per_gpu_hour = serializers.CharField(help_text="decimal string; of each GPU-hour of capacity")
-
-
-class PolicyBody(_DatedBody):
-    preemption_charged_to = serializers.ChoiceField(
-        choices=["entitlement", "victim", "preemptor", "platform"], required=False
-    )
-    unreserved_idle = serializers.ChoiceField(choices=["platform", "proportional", "even"], required=False)
-    lend_credit = serializers.CharField(required=False, help_text="borrower_paid, or a share such as 0.5")
-    min_confidence = serializers.CharField(required=False)
-    undelivered_counts_pending = serializers.BooleanField(required=False)
-    names_visible = serializers.BooleanField(required=False)
-    purpose_payers = serializers.DictField(child=serializers.CharField(), required=False)
-
-
-class ContractBody(_DatedBody):
-    """Begins at a month's start in the billing zone."""
-
-    tenant = serializers.CharField()
-    kind = serializers.ChoiceField(choices=["gpu_time", "tokens"], required=False)
-    token_quota = serializers.IntegerField(required=False, allow_null=True)
-    committed_tokens = serializers.IntegerField(required=False, allow_null=True)
-    overage_price = serializers.CharField(required=False, allow_blank=True)
-    delay_credit = serializers.CharField(required=False)
-    on_preemption = serializers.ChoiceField(choices=["stop", "requeue", "degrade"], required=False)
-    max_delay_seconds = serializers.IntegerField(required=False, allow_null=True)
-    reserved_idle_ramp = serializers.ListField(child=serializers.IntegerField(), required=False)
-    reserved_throughput = serializers.ListField(child=serializers.DictField(), required=False)
-
-
-class CalibrationBody(_DatedBody):
-    model = serializers.CharField()
-    gpu_model = serializers.CharField()
-    load_test = serializers.CharField(required=False, allow_blank=True)
-    input_gpu_us_per_1k = serializers.IntegerField()
-    cached_input_gpu_us_per_1k = serializers.IntegerField()
-    output_gpu_us_per_1k = serializers.IntegerField()
-    concurrency_per_gpu = serializers.CharField(required=False)
-    tolerance = serializers.CharField(required=False)
-
 
 _WAITING = OpenApiExample(
     "waits for a second person",
@@ -314,6 +224,45 @@ def _policy_row(policy: Policy) -> dict[str, Any]:
         "undelivered_counts_pending": policy.undelivered_counts_pending,
         "names_visible": policy.names_visible,
         "purpose_payers": policy.purpose_payers,
+    }
+
+
+class ServicePoliciesView(RowsView):
+    """Dated rules by which the time of shared services is divided; another one is proposed at `services/`.
+
+    Who recorded one, and why, is for those who run the ledger; a tenant sees its own share only.
+    """
+
+    parameters = frozenset({"service"})
+    orderings = frozenset({"valid_from"})
+    default_ordering = "-valid_from"
+
+    def rows(self) -> QuerySet[ServicePolicy]:
+        rows = ServicePolicy.objects.select_related("service__holder")
+        service = self.request.query_params.get("service")
+        return rows if service is None else rows.filter(service__holder__slug=service.replace("\x00", ""))
+
+    @extend_schema(
+        operation_id="service_policies_list",
+        parameters=[OpenApiParameter("service", str)],
+        responses=ServicePolicyRow(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        seen = visible_to(Tenant.objects.all(), self.access).values_list("holder__slug", flat=True)
+        return self.respond(partial(_service_policy_row, frozenset(seen), self.access.sees_all_tenants))
+
+
+def _service_policy_row(seen: frozenset[str], runs: bool, policy: ServicePolicy) -> dict[str, Any]:
+    return {
+        "id": policy.pk,
+        "service": policy.service.holder.slug,
+        "valid_from": policy.valid_from,
+        "ended_at": policy.ended_at,
+        "key": policy.key,
+        "service_basis": policy.basis,
+        "shares": {slug: int(share) for slug, share in policy.shares.items() if slug in seen},
+        "recorded_by": policy.recorded_by if runs else "",
+        "reason": policy.reason if runs else "",
     }
 
 

@@ -226,9 +226,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
             ("contracts", "contract"),
             ("policies", "policy"),
             ("calibrations", "calibration"),
+            ("service-policies", "service_policy"),
         )
     ),
     path("pool-costs/", terms.PoolCostsView.as_view(), name="api-pool-costs"),
+    path("service-policies/", terms.ServicePoliciesView.as_view(), name="api-service-policies"),
     path("contracts/", terms.ContractsView.as_view(), name="api-contracts"),
     path("policies/compare/", policy_comparison.PoliciesCompareView.as_view(), name="api-policies-compare"),
     path("policies/", terms.PoliciesView.as_view(), name="api-policies"),

@@ -34,7 +34,8 @@ ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 # Facts begin with the year 2000 (events.md), in every time zone.
 EARLIEST_RESERVATION = 2001
 # Tokens per minute; so bounded that no calibration makes more GPUs of them than the books can count.
-Rate = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+MAX_TOKENS_PER_MINUTE = 1_000_000_000
+Rate = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS_PER_MINUTE)]
 
 
 class ConfigurationError(ValueError):

@@ -70,7 +70,8 @@ def calibration_versions() -> QuerySet[Calibration]:
 
 
 def calibrations_asked_for() -> QuerySet[Approval]:
-    """Calibrations that wait for a second person, oldest first."""
-    return Approval.objects.filter(
+    """Calibrations that wait for a second person, oldest first; the end of one is decided in the settings."""
+    waiting = Approval.objects.filter(
         kind=ApprovalKind.TERMS, decision=Decision.PENDING, payload__table="calibration"
-    ).order_by("requested_at", "pk")
+    )
+    return waiting.filter(payload__has_key="row").order_by("requested_at", "pk")

@@ -19,6 +19,7 @@ from billing.models import (
     Policy,
     PoolCost,
     RateCard,
+    ServicePolicy,
 )
 from billing.services.approvals import ApprovalError, request_approval
 from billing.services.configuration import apply_tables
@@ -71,6 +72,8 @@ ENDABLE = {
     "policy": _Endable(Policy),
     "contract": _Endable(Contract, "tenant"),
     "calibration": _Endable(Calibration, "model"),
+    # From then on the service's time is its owner's, unless another version has begun (domain.md section 5).
+    "service_policy": _Endable(ServicePolicy, "service"),
 }
 
 
@@ -86,7 +89,7 @@ def propose_end(
             `no_reason`.
     """
     version = _endable(table, version_id, ended_at)
-    changes = [f"~ {_named(table, version)} ended at {ended_at.isoformat()}"]
+    changes = [f"~ {named_version(table, version)} ended at {ended_at.isoformat()}"]
     payload = {"table": table, "ends": version_id, "ended_at": ended_at.isoformat(), "changes": changes}
     return request_approval(ApprovalKind.TERMS, payload, reason, by, put_in_force), changes
 
@@ -103,7 +106,8 @@ def _endable(table: str, version_id: int, ended_at: datetime) -> Any:
     return version
 
 
-def _named(table: str, version: Any) -> str:
+def named_version(table: str, version: Any) -> str:
+    """What a version is called in proposals and in the audit trail."""
     of = ENDABLE[table].of
     what = f" of {getattr(version, of)}" if of else f" {version.name}" if table == "rate_card" else ""
     return f"{table.replace('_', ' ')}{what} from {version.valid_from.isoformat()}"
@@ -128,7 +132,7 @@ def _end(payload: dict[str, Any], by: Actor, reason: str) -> None:
         by,
         f"end_{table}",
         table,
-        _named(table, version)[:200],
+        named_version(table, version)[:200],
         before={"ended_at": before and before.isoformat()},
         after={"ended_at": payload["ended_at"], "changes": payload["changes"]},
         reason=reason,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -28,7 +28,9 @@ from billing.services.deeds import decide
 from billing.services.recalibration import accept_refit
 from billing.tasks import recompute_open_months
 from billing.views.closing_words import refusal
+from billing.views.days import start_of_day
 from billing.views.heat import choose
+from billing.views.term_tables import end_link
 from billing.views.windows import WindowPage
 from ledger.core.periods import Month, to_datetime
 from ledger.core.units import fixed_decimal, round_half_even
@@ -79,7 +81,7 @@ class CalibrationPage(WindowPage, ActingPage):
             models_table(lambda: self.models),
             days_table(lambda: self.days),
             refits_table(lambda: self.proposals),
-            versions_table(lambda: list(calibration_versions())),
+            versions_table(lambda: list(calibration_versions()), self.may_act()),
         ]
 
     def context(self) -> dict[str, Any]:
@@ -125,7 +127,9 @@ class CalibrationPage(WindowPage, ActingPage):
         proposal = next((one for one in self.proposals if f"{one.model}/{one.gpu_model}" == wanted), None)
         if proposal is None:
             raise Refused(_("Nothing is proposed for it any more; look again."))
-        valid_from = _start_of_day(text_of(form, "valid_from"), self.zone)
+        valid_from = start_of_day(text_of(form, "valid_from"), self.zone)
+        if valid_from is None:
+            raise Refused(_("Give the day from which it shall hold."))
         approval, _changes = accept_refit(
             proposal, valid_from.isoformat(), self.named[0], text_of(form, "reason")[:2000], by
         )
@@ -168,15 +172,6 @@ def _in_words(error: ApprovalError) -> str:
         "outdated": _("Its day has come meanwhile, or something else stands there now: propose it again."),
     }
     return own.get(error.code) or refusal(error.code, str(error))
-
-
-def _start_of_day(text: str, zone: str) -> datetime:
-    """The day's first instant in the billing zone."""
-    try:
-        day = date.fromisoformat(text)
-        return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise Refused(_("Give the day from which it shall hold.")) from None
 
 
 def _percent(ppm: int | None) -> str | None:
@@ -281,8 +276,9 @@ def _cost_column(path: str, name: str, title: Any) -> Column:
     return Column(f"{name}_gpu_seconds_per_1k", title, _SECONDS, of=path)
 
 
-def versions_table(rows: Callable[[], Sequence[Calibration]]) -> Table:
+def versions_table(rows: Callable[[], Sequence[Calibration]], may_end: bool) -> Table:
     titles = {"input": _("Input"), "cached_input": _("Cached input"), "output": _("Output")}
+    end = _("End it")
     return Table(
         "versions",
         rows,
@@ -290,11 +286,21 @@ def versions_table(rows: Callable[[], Sequence[Calibration]]) -> Table:
             Column("model", _("Model"), CODE_IN_ONE, of="model.name", filter=TEXT_FILTER),
             Column("gpu_model", _("GPU model"), CODE, filter=TEXT_FILTER),
             Column("valid_from", _("From"), INSTANT),
+            Column("until", _("Until"), INSTANT, of="ended_at"),
             *[_cost_column(f"{name}_gpu_us_per_1k", name, titles[name]) for name in COSTS],
             Column("tolerance_percent", _("Tolerance"), PERCENT, of=lambda row: _percent(row.tolerance_ppm)),
             Column("load_test", _("From which tests"), css=lambda row: "wide"),
             Column("by", _("Recorded by"), of="recorded_by"),
             Column("reason", _("Reason")),
+            Column(
+                "end",
+                end,
+                of=lambda row: end,
+                link=lambda row: end_link("calibration", row.pk),
+                can_sort=False,
+                in_csv=False,
+                on_page=may_end,
+            ),
         ],
         label=_("Calibrations"),
         caption=_("GPU-seconds per 1000 tokens"),

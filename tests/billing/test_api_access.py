@@ -144,6 +144,8 @@ RULES: dict[str, dict[str, frozenset[str]]] = {
     "api-contracts-end": {"post": FINANCE},
     "api-policies-end": {"post": FINANCE},
     "api-calibrations-end": {"post": FINANCE},
+    "api-service-policies": {"get": EVERYBODY},
+    "api-service-policies-end": {"post": FINANCE},
     "api-contracts": {"get": EVERYBODY, "post": FINANCE},
     "api-policies-compare": {"post": RUNNERS},
     "api-policies": {"get": EVERYBODY, "post": FINANCE},

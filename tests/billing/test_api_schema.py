@@ -78,3 +78,23 @@ def test_every_operation_says_what_refusals_there_are_and_when_to_come_again(sch
         elif any("X-Request-Id" not in answer.get("headers", {}) for answer in answers.values()):
             wrong.append((method, path, "no X-Request-Id"))
     assert wrong == []
+
+
+def untyped(schema: Any, place: str) -> list[str]:
+    """Places of lists of objects of which nothing is said, not even what their values are."""
+    found = []
+    if isinstance(schema, dict):
+        items = schema.get("items")
+        if isinstance(items, dict) and items.get("type") == "object" and not items.get("properties"):
+            said = items.get("additionalProperties")
+            found += [place] if not isinstance(said, dict) or not said else []
+        found += [one for name, inner in schema.items() for one in untyped(inner, f"{place}.{name}")]
+    elif isinstance(schema, list):
+        found += [one for inner in schema for one in untyped(inner, place)]
+    return found
+
+
+def test_a_list_says_what_is_in_it(schema: dict[str, Any]) -> None:
+    assert untyped(schema["components"]["schemas"], "schemas") == []
+    throughput = schema["components"]["schemas"]["ContractBody"]["properties"]["reserved_throughput"]
+    assert throughput["items"]["$ref"].endswith("/ThroughputBody")

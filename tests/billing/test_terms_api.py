@@ -14,13 +14,16 @@ from billing.services import configuration
 from billing.services.as_of import month_as_of
 from billing.services.months import compute_month
 from billing.tasks import recompute_open_months
+from ledger.core.units import GPU_US_PER_GPU_HOUR
 from ledger.models import AuditEntry, Booking, Ledger, Pool, Tenant
 from tests.billing.closed_months import NOVEMBER, NOVEMBER_5, OCTOBER, closable_ledger
+from tests.billing.level_facts import hour, identity, occupancy
 from tests.billing.test_periods_api import client, get, post
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
 LATER = "2100-01-01T00:00:00Z"
+ENDABLE_PATHS = ("rate-cards", "pool-costs", "policies", "contracts", "calibrations", "service-policies")
 POLICY = {"valid_from": LATER, "unreserved_idle": "even", "reason": "agreed in the tenants' meeting"}
 
 
@@ -158,7 +161,7 @@ def test_only_finance_proposes(pool: Pool, role: str) -> None:
     api = client(role, *(["beta"] if role.startswith("tenant") else []))
     for path in (
         *("policies/", "rate-cards/", "contracts/", "calibrations/", "services/", "tenants/"),
-        *("pool-costs/", "policies/1/end/", "pool-costs/1/end/", "contracts/1/end/"),
+        *("pool-costs/", *(f"{name}/1/end/" for name in ENDABLE_PATHS)),
     ):
         assert post(api, path, 403, **POLICY)["code"] == "not_allowed"
     if role != "platform":
@@ -238,3 +241,41 @@ def test_a_contract_ends_at_a_months_start(pool: Pool) -> None:
     ended("contracts", contract.pk, "2026-11-01T00:00:00Z")
     assert set(contracts_of(OCTOBER, "UTC")) == {"beta"}
     assert contracts_of(NOVEMBER, "UTC") == {}
+
+
+def test_a_services_policy_is_listed_and_ended_by_two_people(pool: Pool) -> None:
+    finance = client("finance", by="anna")
+    service = {"slug": "qwen", "owner": "beta", "key": "shares", "shares": {"acme": 3, "beta": 1}}
+    service |= {"valid_from": "2026-10-01T00:00:00Z"}
+    decide("bo", post(finance, "services/", 202, **service, reason="new")["approval"], 200)
+    (row,) = get(finance, "service-policies/?service=qwen")["results"]
+    assert (row["key"], row["service_basis"], row["shares"]) == ("shares", "spread", {"acme": 3, "beta": 1})
+    assert (row["recorded_by"], row["reason"]) == ("anna", "new")
+    assert get(finance, "service-policies/?service=other")["results"] == []
+    (seen,) = get(client("tenant_viewer", "acme"), "service-policies/")["results"]
+    assert (seen["shares"], seen["recorded_by"], seen["reason"]) == ({"acme": 3}, "", "")
+    ended("service-policies", row["id"], "2026-10-01T05:00:00Z")
+    assert get(finance, "service-policies/")["results"][0]["ended_at"] == "2026-10-01T05:00:00Z"
+    entry = AuditEntry.objects.get(action="end_service_policy")
+    assert entry.object_id == "service policy of qwen from 2026-10-01T00:00:00+00:00"
+
+
+def test_time_of_a_service_without_a_policy_is_its_owners(pool: Pool) -> None:
+    """qwen holds 4 GPUs for ten hours, of which acme has 3/4 by its share: 30 GPU-hours, and half of it once the
+    policy has ended after five; from then on the time is idle time of the service, which beta owns."""
+    service = {"slug": "qwen", "owner": "beta", "key": "shares", "shares": {"acme": 3, "beta": 1}}
+    finance = client("finance", by="anna")
+    made = post(finance, "services/", 202, **service, valid_from="2026-10-01T00:00:00Z", reason="new")
+    decide("bo", made["approval"], 200)
+    for at, milli in ((0, 4_000), (10, 0)):
+        occupancy(pool, "replica", identity("qwen", "service"), hour(at), milli)
+    compute_month(OCTOBER, horizon=NOVEMBER_5)
+    assert (of_service("acme"), of_service("beta")) == (30 * GPU_US_PER_GPU_HOUR, 10 * GPU_US_PER_GPU_HOUR)
+    ended("service-policies", ServicePolicy.objects.get().pk, "2026-10-01T05:00:00Z")
+    compute_month(OCTOBER, horizon=NOVEMBER_5)
+    assert (of_service("acme"), of_service("beta")) == (15 * GPU_US_PER_GPU_HOUR, 25 * GPU_US_PER_GPU_HOUR)
+
+
+def of_service(slug: str) -> int:
+    lines = MonthLine.objects.filter(account__tenant__holder__slug=slug, service="qwen", unit="gpu_us")
+    return sum(int(line.quantity) for line in lines)

@@ -109,7 +109,7 @@ def test_settings_say_terms_in_words_and_keep_the_codes_in_files(
     policies = rows_of(finance, "/settings/", "policies")
     assert {row[4] for row in policies} == {"lend_credit", "borrower_paid", "0.8"}
     contract = rows_of(finance, "/settings/", "contracts")[1]
-    assert (contract[3], contract[6]) == ("tokens", "requeue")
+    assert (contract[3], contract[7]) == ("tokens", "requeue")
     english = shown_text(finance.get("/settings/"))
     finance.cookies["django_language"] = "zh-hans"
     chinese = shown_text(finance.get("/settings/"))
