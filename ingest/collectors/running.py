@@ -195,11 +195,11 @@ def adapted(
 
 
 def _fresh_refusals(state: dict[str, Any], refused: list[Refused]) -> list[Refused]:
-    """Windows that reach back bring the same unreadable record again; it is kept for a person once."""
+    """Windows that reach back, and what is polled, bring the same unreadable record again: kept for a person once."""
     known: dict[str, None] = dict.fromkeys(state.get("refused", []))
     fresh = []
     for one in refused:
-        digest = hashlib.sha256(one.reason.encode() + b"\x00" + one.record).hexdigest()[:32]
+        digest = hashlib.sha256(one.reason.encode() + b"\x00" + (one.says or one.record)).hexdigest()[:32]
         if digest not in known:
             fresh.append(one)
         known.pop(digest, None)

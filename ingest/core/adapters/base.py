@@ -43,6 +43,9 @@ class Refused:
     """A code of `REASONS`."""
     detail: str
     """One sentence for the person who has to act on it."""
+    says: bytes = b""
+    """The record without what changes in it by itself, such as the age of a running job or the instant of a sample:
+    a collector that meets it again and again keeps it once. Empty: the record itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +123,8 @@ class Refusal(Exception):
         self.reason = reason
         self.detail = detail
 
-    def at(self, position: int, record: bytes) -> Refused:
-        return Refused(position=position, record=record, reason=self.reason, detail=self.detail)
+    def at(self, position: int, record: bytes, says: bytes = b"") -> Refused:
+        return Refused(position, record, self.reason, self.detail, says)
 
 
 class ConfigError(Exception):

@@ -156,7 +156,7 @@ def reading_of(sample: Sample, group: Group, field: str, scale: int = 1) -> Read
         if scale == 1 and number != int(number):
             raise Refusal("bad_quantity", f"counter {sample.name} is {sample.value}, not a whole number")
     except Refusal as refusal:
-        return refusal.at(sample.position, sample.raw())
+        return sample.refused(refusal)
     series = msgspec.json.encode([sample.name, sorted(sample.labels.items())]).decode()
     return Reading(group, field, int(number), sample, series)
 

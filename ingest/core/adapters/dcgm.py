@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
+
+from ingest.core.adapters import set_aside
 from ingest.core.adapters.base import (
     READING_ERRORS,
     Event,
@@ -29,6 +32,16 @@ from ingest.core.adapters.prometheus import Sample, read_scrapes
 
 Devices = dict[str, tuple[str, int]]
 """GPU or MIG instance -> (who is on it: `uid namespace pod` or empty, its milli-GPU)."""
+KEPT_HOST = "host_of_samples"
+
+
+class HostOfSamples(msgspec.Struct, tag=KEPT_HOST):
+    """Who holds GPUs of a host in no pool from an instant on, as a record that can be read again."""
+
+    host: str
+    at_ms: int
+    pods: dict[str, int]
+    """`uid namespace pod` -> milli-GPU; 0 for one that was there until now."""
 
 
 def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
@@ -36,7 +49,8 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
     kept: State = {} if state is None else state
     hosts = kept.setdefault("hosts", {})
     seen: dict[int, dict[str, Devices]] = {}
-    for scrape in read_scrapes(lines, source):
+    again: list[set_aside.Kept] = []
+    for scrape in read_scrapes(set_aside.without_kept(lines, KEPT_HOST, again), source):
         if isinstance(scrape, Refused):
             yield scrape
             continue
@@ -44,11 +58,16 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
             try:
                 _note(sample, source, seen)
             except READING_ERRORS as error:
-                yield refusal_of(error).at(sample.position, sample.raw())
+                yield sample.refused(refusal_of(error))
     for moment in sorted(seen):
         for host in sorted(seen[moment]):
             yield from _host(host, moment, seen[moment][host], source, hosts)
         yield from _capacity(moment, source, kept)
+    for position, line in again:
+        try:
+            yield from _host_again(line, source)
+        except READING_ERRORS as error:
+            yield refusal_of(error).at(position, line)
 
 
 def _label(labels: dict[str, str], *names: str) -> str:
@@ -101,23 +120,34 @@ def _host(
             f"no samples of {host} in between: levels are kept as they were, and changes show only after it"
         )
         yield Notice(1, "missed_samples", detail, host, known["at"], moment)
-    try:
-        pool = source.pool_for(host)
-    except Refusal as refusal:
-        if known["at"] is None:
-            yield refusal.at(1, host.encode())
-        known["at"] = moment
-        return
     held: dict[str, int] = {}
     for who, milli in devices.values():
         if who:
             held[who] = held.get(who, 0) + milli
-    known.update(at=moment, pool=pool, milli=sum(milli for _, milli in devices.values()))
+    before, was_unplaced = known["pods"], known.pop("unplaced", False)
+    changed = {who: held.get(who, 0) for who in {*before, *held} if before.get(who, 0) != held.get(who, 0)}
+    try:
+        pool = source.pool_for(host)
+    except Refusal as refusal:
+        if changed or known["at"] is None:
+            yield set_aside.refused(HostOfSamples(host, moment, changed), refusal)
+        known.update(at=moment, pods=held, unplaced=True)
+        known.pop("pool", None)
+        return
+    known.update(at=moment, pods=held, pool=pool, milli=sum(milli for _, milli in devices.values()))
     if source.option("occupancy", True):
-        for who in sorted({*known["pods"], *held}):
-            if known["pods"].get(who, 0) != held.get(who, 0):
-                yield _occupancy(source, who, host, pool, moment, held.get(who, 0))
-    known["pods"] = held
+        # What came before the host had a pool may never be tried again: then it holds from here on.
+        for who, milli in sorted({**changed, **(held if was_unplaced else {})}.items()):
+            yield _occupancy(source, who, host, pool, moment, milli)
+
+
+def _host_again(line: bytes, source: SourceConfig) -> Iterator[Event]:
+    """What was refused. Raises `Refusal`."""
+    one = set_aside.read_kept(line, HostOfSamples)
+    pool = source.pool_for(one.host)
+    if source.option("occupancy", True):
+        for who, milli in sorted(one.pods.items()):
+            yield _occupancy(source, who, one.host, pool, one.at_ms, milli)
 
 
 def _occupancy(source: SourceConfig, who: str, host: str, pool: str, moment: int, milli: int) -> Event:

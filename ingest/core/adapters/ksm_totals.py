@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
+import msgspec
+
+from ingest.core.adapters import set_aside
 from ingest.core.adapters.base import (
     Event,
     Outcome,
@@ -20,11 +23,22 @@ from ingest.core.adapters.base import (
     rfc3339,
 )
 from ingest.core.adapters.gpu_resources import is_gpu_resource, metered_milli, unsanitised
+from ingest.core.adapters.native import in_calendar
 from ingest.core.adapters.prometheus import Sample
 from ingest.core.adapters.quota_objects import gpus_by_pool, quota_event
 
 Label = Callable[[dict[str, str], str], str]
 _PREFIX = "requests."
+KEPT_QUOTA = "quota_of_samples"
+
+
+class QuotaOfSamples(msgspec.Struct, tag=KEPT_QUOTA):
+    """A quota in no pool at one instant, as a record that can be read again."""
+
+    name: str
+    at_ms: int
+    amounts: dict[str, dict[str, str]]
+    """`hard` and `used`: resource -> quantity."""
 
 
 def note_total(sample: Sample, source: SourceConfig, state: State, label: Label) -> bool:
@@ -86,7 +100,10 @@ def _unreadable(
         except Refusal as refusal:
             if not told.get(f"refused {node}"):
                 told[f"refused {node}"] = True
-                yield Refused(1, node.encode(), refusal.reason, f"node {node}: {refusal.detail}")
+                detail = (
+                    f"node {node}: {refusal.detail}; it counts from the first sample after that is mended"
+                )
+                yield Refused(1, node.encode(), refusal.reason, detail)
             resources.clear()
 
 
@@ -115,12 +132,22 @@ def quota_events(state: State, source: SourceConfig) -> Iterator[Outcome]:
     """One fact per quota and sample at which its limit or its use changed."""
     samples, state["quotas"] = state["quotas"], {}
     for name in sorted(samples):
-        namespace, _, quota = name.partition(" ")
         for moment in sorted(map(int, samples[name])):
+            amounts = samples[name][str(moment)]
             try:
-                yield from _quota(name, moment, samples[name][str(moment)], source, state["told"])
+                yield from _quota(name, moment, amounts, source, state["told"])
             except Refusal as refusal:
-                yield Refused(1, f"{namespace}/{quota}".encode(), refusal.reason, refusal.detail)
+                if state["told"].get(f"refused {name}") != amounts:
+                    state["told"][f"refused {name}"] = amounts
+                    yield set_aside.refused(QuotaOfSamples(name, moment, amounts), refusal)
+
+
+def note_kept_quota(line: bytes, source: SourceConfig, state: State) -> None:
+    """Takes up again what was refused. Raises `Refusal`."""
+    quota = set_aside.read_kept(line, QuotaOfSamples)
+    in_calendar(quota.at_ms)
+    list(_quota(quota.name, quota.at_ms, quota.amounts, source, {}))
+    state["quotas"].setdefault(quota.name, {})[str(quota.at_ms)] = quota.amounts
 
 
 def _quota(

@@ -8,8 +8,11 @@ stay as they were: nothing is interpolated.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Required, TypedDict, cast
 
+import msgspec
+
+from ingest.core.adapters import set_aside
 from ingest.core.adapters.base import (
     READING_ERRORS,
     Event,
@@ -25,10 +28,18 @@ from ingest.core.adapters.base import (
     rfc3339,
 )
 from ingest.core.adapters.gpu_resources import is_gpu_resource, pod_milli, unsanitised
-from ingest.core.adapters.ksm_totals import capacity_events, not_negative, note_total, quota_events
+from ingest.core.adapters.ksm_totals import (
+    KEPT_QUOTA,
+    capacity_events,
+    not_negative,
+    note_kept_quota,
+    note_total,
+    quota_events,
+)
 from ingest.core.adapters.kubernetes import holder, service_class
+from ingest.core.adapters.native import in_calendar
 from ingest.core.adapters.prometheus import Sample, read_scrapes
-from ingest.core.adapters.queue_metrics import note_queue, queue_quota_events
+from ingest.core.adapters.queue_metrics import KEPT_QUEUE, note_kept_queue, note_queue, queue_quota_events
 
 Entry = dict[str, Any]
 
@@ -37,6 +48,35 @@ _REQUESTS = {
     "kube_pod_init_container_resource_requests": "initContainers",
 }
 _CAUSE_OF_REASON = {"PreemptionByScheduler": "priority", "DeletionByTaintManager": "capacity_lost"}
+KEPT_POD = "pod_of_samples"
+
+
+class _PodFacts(TypedDict, total=False):
+    """What `Entry` holds of a pod, without what was said of it."""
+
+    namespace: Required[str]
+    name: Required[str]
+    node: Required[str]
+    containers: Required[dict[str, dict[str, str]]]
+    initContainers: Required[dict[str, dict[str, str]]]
+    priority_class: str | None
+    disrupted: tuple[int, str]
+    scheduled: int
+    completed: int
+    first: int
+    last: int
+    over: int
+    gone: int
+    again: int
+
+
+class PodOfSamples(msgspec.Struct, tag=KEPT_POD):
+    """A pod in no pool, as a record that can be read again."""
+
+    key: str
+    clock: int
+    """Instant of the newest sample of anything, which says whether the pod is gone."""
+    entry: _PodFacts
 
 
 def new_state() -> State:
@@ -49,6 +89,9 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
     for name, empty in new_state().items():
         kept.setdefault(name, empty)
     seen_ms: set[int] = set()
+    again: dict[str, list[set_aside.Kept]] = {tag: [] for tag in _NOTE_KEPT}
+    for tag, found in again.items():
+        lines = set_aside.without_kept(lines, tag, found)
     for scrape in read_scrapes(lines, source):
         if isinstance(scrape, Refused):
             yield scrape
@@ -58,12 +101,34 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
                 if _note(sample, source, kept):
                     seen_ms.add(sample.at_ms)
             except READING_ERRORS as error:
-                yield refusal_of(error).at(sample.position, sample.raw())
+                yield sample.refused(refusal_of(error))
     yield from _gaps(sorted(seen_ms), source, kept)
+    for tag, found in again.items():
+        yield from _read_again(found, tag, source, kept)
     yield from _pods(source, kept)
     yield from capacity_events(kept, source)
     yield from quota_events(kept, source)
     yield from queue_quota_events(kept, source)
+
+
+def _read_again(
+    found: list[set_aside.Kept], tag: str, source: SourceConfig, state: State
+) -> Iterator[Refused]:
+    for position, line in found:
+        try:
+            _NOTE_KEPT[tag](line, source, state)
+        except READING_ERRORS as error:
+            yield refusal_of(error).at(position, line)
+
+
+def _note_kept_pod(line: bytes, source: SourceConfig, state: State) -> None:
+    pod = set_aside.read_kept(line, PodOfSamples)
+    entry = cast("Entry", pod.entry)
+    list(_told(pod.key, entry, source))  # raises where it still cannot be told
+    known = state["pods"].get(pod.key, {"said": {}})
+    earlier, later = sorted((known, entry), key=lambda one: one.get("last", 0))
+    state["pods"][pod.key] = {**earlier, **later}
+    state["clock"] = max(state.get("clock") or 0, in_calendar(pod.clock))
 
 
 def label(labels: dict[str, str], name: str) -> str:
@@ -163,12 +228,18 @@ def _pods(source: SourceConfig, state: State) -> Iterator[Outcome]:
                     entry["said"][one["id"]] = 1
                     yield one
         except Refusal as refusal:
-            if not entry.get("refused"):
-                entry["refused"] = True
+            facts = {name: value for name, value in entry.items() if name not in ("said", "refused", "last")}
+            if entry.get("refused") != facts:
+                entry["refused"] = facts
                 name = f"{entry['namespace']}/{entry['name']}"
-                yield Refused(1, name.encode(), refusal.reason, f"pod {name}: {refusal.detail}")
+                pod = PodOfSamples(key, state["clock"], cast("_PodFacts", facts | _last_of(entry)))
+                yield set_aside.refused(pod, Refusal(refusal.reason, f"pod {name}: {refusal.detail}"))
         if _end_ms(entry) is not None and state["clock"] - _end_ms(entry, 0) > 24 * 3600 * 1000:
             del state["pods"][key]
+
+
+def _last_of(entry: Entry) -> Entry:
+    return {"last": entry["last"]} if "last" in entry else {}
 
 
 def _end_ms(entry: Entry, default: int | None = None) -> Any:
@@ -217,3 +288,6 @@ def _told(key: str, entry: Entry, source: SourceConfig) -> Iterator[Event]:
 
 def _containers(requests: dict[str, dict[str, str]]) -> list[Entry]:
     return [{"resources": {"requests": resources}} for resources in requests.values()]
+
+
+_NOTE_KEPT = {KEPT_POD: _note_kept_pod, KEPT_QUOTA: note_kept_quota, KEPT_QUEUE: note_kept_queue}

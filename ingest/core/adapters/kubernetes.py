@@ -101,11 +101,12 @@ def _items(value: Obj, position: int) -> Iterator[Watched | Refused]:
     # Items of a typed list (`WorkloadList`) carry neither apiVersion nor kind; those of kubectl's `List` do.
     inherited = {"apiVersion": value.get("apiVersion"), "kind": value["kind"].removesuffix("List")}
     for item in value["items"]:
-        raw = msgspec.json.encode(item)
         if isinstance(item, dict) and isinstance(item.get("metadata"), dict):
-            yield Watched("ADDED", {**inherited, **item}, position, raw, None)
+            whole_item = {**inherited, **item}  # a retry sees the item alone, and has to know what it is
+            yield Watched("ADDED", whole_item, position, msgspec.json.encode(whole_item), None)
         else:
-            yield Refused(position, raw, "bad_record", "an item of the list is not an object with metadata")
+            detail = "an item of the list is not an object with metadata"
+            yield Refused(position, msgspec.json.encode(item), "bad_record", detail)
 
 
 # --- parts of objects ---------------------------------------------------------------------------------------

@@ -54,6 +54,11 @@ class Sample:
         seconds = f"{self.at_ms // 1000}.{self.at_ms % 1000:03d}"
         return msgspec.json.encode({"metric": metric, "values": [[seconds, str(self.value)]]})
 
+    def refused(self, refusal: Refusal) -> Refused:
+        """A series that stays as it is says one thing, however often it is scraped."""
+        says = msgspec.json.encode([self.name, sorted(self.labels.items()), str(self.value)])
+        return refusal.at(self.position, self.raw(), says)
+
 
 @dataclass(slots=True)
 class Scrape:

@@ -6,13 +6,25 @@ too; the others count whole devices. Gauges only: the counters of these schedule
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from ingest.core.adapters.base import Event, Refusal, SourceConfig, State, identity
+import msgspec
+
+from ingest.core.adapters import set_aside
+from ingest.core.adapters.base import (
+    Outcome,
+    Refusal,
+    Refused,
+    SourceConfig,
+    State,
+    decimal_of,
+    identity,
+)
 from ingest.core.adapters.gpu_resources import counts_devices, metered_milli
 from ingest.core.adapters.ksm_totals import not_negative
+from ingest.core.adapters.native import in_calendar
 from ingest.core.adapters.prometheus import Sample
 from ingest.core.adapters.quota_objects import quota_event
 
@@ -41,6 +53,21 @@ GAUGES: dict[str, _Gauge] = {
     "scheduler_elastic_quota_status": _Gauge("used", _KOORDINATOR_KIND, "name"),
 }
 _FIELDS = {"scheduler_elastic_quota_spec": "max", "scheduler_elastic_quota_status": "used"}
+KEPT_QUEUE = "queue_of_samples"
+
+
+class QueueOfSamples(msgspec.Struct, tag=KEPT_QUEUE):
+    """A queue in no pool at one instant, as a record that can be read again."""
+
+    kind: str
+    queue: str
+    flavor: str
+    resource: str
+    at_ms: int
+    amounts: dict[str, str]
+    """`limit`, `share` and `used`, in whole units of the resource."""
+
+
 _UNPREFIXED = {
     "queue_deserved_gpus": "kai_queue_deserved_gpus",
     "queue_allocated_gpus": "kai_queue_allocated_gpus",
@@ -64,16 +91,59 @@ def note_queue(sample: Sample, source: SourceConfig, state: State) -> bool:
     queue = labels.get(gauge.queue_label)
     if not queue:
         raise Refusal("bad_record", f"{sample.name} without the label {gauge.queue_label}")
-    pool = source.pool_for(labels.get("flavor"), resource, queue)
-    key = f"{gauge.kind} {queue} {pool}"
-    at = state["queues"].setdefault(key, {}).setdefault(str(sample.at_ms), {})
-    milli = metered_milli({resource: value}, source, pool)
-    at[gauge.part] = at.get(gauge.part, 0) + milli
+    flavor = labels.get("flavor", "")
+    try:
+        _note(gauge.kind, queue, flavor, resource, sample.at_ms, {gauge.part: value}, source, state)
+    except Refusal as refusal:
+        # Both halves of the quota have to be seen before it can be refused, and tried again.
+        key = msgspec.json.encode([gauge.kind, queue, flavor, resource]).decode()
+        at = state.setdefault("unplaced_queues", {}).setdefault(key, {}).setdefault(str(sample.at_ms), {})
+        at |= {gauge.part: str(value), "why": [refusal.reason, refusal.detail]}
     return True
 
 
-def queue_quota_events(state: State, source: SourceConfig) -> Iterator[Event]:
+def _note(
+    kind: str,
+    queue: str,
+    flavor: str,
+    resource: str,
+    at_ms: int,
+    amounts: Mapping[str, Decimal],
+    source: SourceConfig,
+    state: State,
+) -> None:
+    pool = source.pool_for(flavor or None, resource, queue)
+    milli = {part: metered_milli({resource: value}, source, pool) for part, value in amounts.items()}
+    at = state["queues"].setdefault(f"{kind} {queue} {pool}", {}).setdefault(str(at_ms), {})
+    for part, level in milli.items():
+        at[part] = at.get(part, 0) + level
+
+
+def note_kept_queue(line: bytes, source: SourceConfig, state: State) -> None:
+    """Takes up again what was refused. Raises `Refusal`."""
+    one = set_aside.read_kept(line, QueueOfSamples)
+    amounts = {part: decimal_of(value) for part, value in one.amounts.items()}
+    in_calendar(one.at_ms)
+    _note(one.kind, one.queue, one.flavor, one.resource, one.at_ms, amounts, source, state)
+
+
+def _unplaced(state: State, source: SourceConfig) -> Iterator[Refused]:
+    """Queues that no pool is mapped to, at each sample where their limit or their use changed."""
+    samples = state.pop("unplaced_queues", {})
+    for key in sorted(samples):
+        kind, queue, flavor, resource = msgspec.json.decode(key)
+        for moment in sorted(map(int, samples[key])):
+            amounts = samples[key][str(moment)]
+            reason, detail = amounts.pop("why")
+            if state["told"].get(f"unplaced {key}") != amounts:
+                state["told"][f"unplaced {key}"] = amounts
+                fact = QueueOfSamples(kind, queue, flavor, resource, moment, amounts)
+                yield set_aside.refused(fact, Refusal(reason, detail))
+
+
+def queue_quota_events(state: State, source: SourceConfig) -> Iterator[Outcome]:
     """One fact per queue, pool and sample at which its limit or its use changed."""
+    yield from _unplaced(state, source)
     samples, state["queues"] = state["queues"], {}
     for key in sorted(samples):
         kind, _, rest = key.partition(" ")

@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ingest.core.adapters.base import Refused
+from ingest.core.adapters.base import Refusal, Refused
 
 FREE_TEXT = frozenset(
     {"JobName", "Comment", "AdminComment", "SystemComment", "Extra", "WCKey", "SubmitLine", "WorkDir"}
 )
 _KNOWN = frozenset({"JobIDRaw", "JobID", "State", "Cluster", "AllocTRES", "Start", "End"})
+_CLOCKS = (
+    "Elapsed",
+    "CPUTime",
+    "TotalCPU",
+    "UserCPU",
+    "SystemCPU",
+    "Suspended",
+    "Planned",
+    "Resv",
+    "Reserved",
+    "Priority",
+)
+"""Beginnings of columns that move while a job runs or waits, whatever happens to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +31,10 @@ class Row:
     fields: dict[str, str]
     position: int
     raw: bytes
+
+    def refused(self, refusal: Refusal) -> Refused:
+        says = [value for name, value in self.fields.items() if not name.startswith(_CLOCKS)]
+        return refusal.at(self.position, self.raw, "\x1f".join(says).encode())
 
 
 def read_rows(lines: Iterable[bytes], delimiter: str, header: list[str] | None) -> Iterator[Row | Refused]:

@@ -37,7 +37,7 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
             if run is not None:
                 yield from tell(run, source, kept)
         except READING_ERRORS as error:
-            yield refusal_of(error).at(row.position, row.raw)
+            yield row.refused(refusal_of(error))
     if state is None:
         yield from flush(source, kept, None)
 

@@ -40,7 +40,8 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
             try:
                 yield from tell(read_job(job, source), source, kept)
             except READING_ERRORS as error:
-                yield refusal_of(error).at(record.position, msgspec.json.encode(job))
+                says = msgspec.json.encode(_without_clocks(job))
+                yield refusal_of(error).at(record.position, msgspec.json.encode(job), says)
     if state is None:
         yield from flush(source, kept, None)
 
@@ -52,6 +53,14 @@ def _jobs(record: JsonRecord) -> list[Any]:
         jobs: list[Any] = value["jobs"]
         return jobs
     return [value]
+
+
+def _without_clocks(job: Any) -> Any:
+    """The job without what moves while it runs or waits, whatever happens to it."""
+    if not isinstance(job, dict) or not isinstance(job.get("time"), dict):
+        return job
+    instants = {name: job["time"].get(name) for name in ("submission", "eligible", "start", "end")}
+    return {**job, "time": instants, "steps": None, "priority": None}
 
 
 def read_job(job: Any, source: SourceConfig) -> Run:

@@ -98,7 +98,7 @@ def _read(lines: Iterable[bytes], source: SourceConfig, state: State) -> Iterato
         try:
             _note_run(row, source, state)
         except READING_ERRORS as error:
-            yield refusal_of(error).at(row.position, row.raw)
+            yield row.refused(refusal_of(error))
     yield from refused
 
 

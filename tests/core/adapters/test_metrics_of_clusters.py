@@ -128,12 +128,13 @@ def test_honor_labels_false() -> None:
     assert (start["data"]["workload"], start["data"]["name"]) == ("u0", "team-b/train-0")
 
 
+@pytest.mark.parametrize("metric", ["kube_pod_status_reason", "kube_pod_status_disruption_reason"])
 @pytest.mark.parametrize(
     "rows", [{"PreemptionByScheduler": 1}, {"Evicted": 0, "PreemptionByScheduler": 1, "Lost": 0}]
 )
-def test_status_reason_with_and_without_inactive_rows(rows: dict[str, int]) -> None:
+def test_status_reason_with_and_without_inactive_rows(metric: str, rows: dict[str, int]) -> None:
     labels = {"namespace": "team-b", "pod": "train-0", "uid": "u0"}
-    reasons = [series("kube_pod_status_reason", [None, v], reason=r, **labels) for r, v in rows.items()]
+    reasons = [series(metric, [None, v], reason=r, **labels) for r, v in rows.items()]
     (one,) = events_of(
         run("kube-state-metrics", [*pod_series(["Running", "Running"]), *reasons]), "preemption"
     )
@@ -243,6 +244,64 @@ def test_a_bad_sample_is_refused_alone() -> None:
     assert levels_of(outcomes) == [(at(0), "p1", 8)]
 
 
+def minute_by_minute(adapter: str, records: list[Obj], minutes: int, **fields: Any) -> list[Outcome]:
+    """The samples as a collector brings them: one scrape after another, with the state as JSON in between."""
+    state: Obj = {}
+    pieces: list[Outcome] = []
+    for minute in range(minutes):
+        cut = [{**s, "values": [p for p in s["values"] if p[0] == T0 + STEP * minute]} for s in records]
+        pieces += run(adapter, [s for s in cut if s["values"]], state=state, **fields)
+        state = json.loads(json.dumps(state))
+    return pieces
+
+
+def test_what_has_no_pool_is_refused_when_it_changes_and_not_with_every_scrape() -> None:
+    kueue = {"cluster_queue": "cq-b", "flavor": "h200", "resource": "nvidia.com/gpu"}
+    quota = {"namespace": "team-b", "resourcequota": "gpu", "resource": "requests.nvidia.com/gpu"}
+    records = [
+        series("kueue_cluster_queue_nominal_quota", [32] * 8, **kueue),
+        series("kueue_cluster_queue_resource_reservation", [40, 40, 40, 8, 8, 8, 40, 40], **kueue),
+        series("kube_resourcequota", [16] * 8, type="hard", **quota),
+        series("kube_resourcequota", [12] * 7 + [14], type="used", **quota),
+        *pod_series(["Running"] * 2 + [None] * 6),
+        *pod_series(["Pending"] + ["Running"] * 7, pod="train-1", uid="u1"),
+    ]
+    nowhere, mapped = {"pools": {"elsewhere": "p"}}, {"pools": {"h200": "h", "team-b": "b"}}
+    refused = refused_of(minute_by_minute("kube-state-metrics", records, 8, **nowhere))
+    assert {one.reason for one in refused} == {"unmapped_pool"}
+    # The queue thrice, the quota twice, the pod that came and went twice, the other once.
+    assert len(refused) == 3 + 2 + 2 + 1
+    # Whether the pool was mapped before or after, and whichever of the lines are tried again first.
+    wanted = events_of(minute_by_minute("kube-state-metrics", records, 8, **mapped))
+    for order in (refused, refused[::-1]):
+        again = run("kube-state-metrics", [one.record for one in order], {}, **mapped)
+        assert refused_of(again) == []
+        assert {e["id"]: e for e in events_of(again)} == {e["id"]: e for e in wanted}
+
+
+def test_a_sample_that_stays_unreadable_says_one_thing() -> None:
+    records = pod_series(["Running"] * 3)
+    records[0]["values"] = [[at_s, "NaN"] for at_s, _ in records[0]["values"]]
+    says = {one.says for one in refused_of(run("kube-state-metrics", records))}
+    assert len(says) == 1 and says != {b""}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type":"pod_of_samples"}',
+        b'{"type":"queue_of_samples","x":',
+        b'{"type":"quota_of_samples","name":"a b","at_ms":99999999999999999,"amounts":{}}',
+    ],
+)
+def test_a_line_that_was_never_set_aside_is_refused(line: bytes) -> None:
+    assert [one.reason for one in refused_of(run("kube-state-metrics", [line]))] in (
+        ["bad_record"],
+        ["bad_time"],
+    )
+    assert [one.reason for one in refused_of(run("dcgm", [line.replace(b"pod_of", b"host_of")]))] != []
+
+
 # --- DCGM ---------------------------------------------------------------------------------------------------
 
 
@@ -308,6 +367,28 @@ def test_label_names_of_all_versions(renames: dict[str, str]) -> None:
             one["metric"] |= {"pod": "dcgm-exporter-x", "namespace": "gpu-operator", "container": "exporter"}
     (start,) = events_of(run("dcgm", records, pools={"gpu-17": "h200"}))
     assert (start["data"]["workload"], start["data"]["pool"]) == ("team-b/a", "h200")
+
+
+def test_a_host_in_no_pool_is_refused_when_who_holds_its_gpus_changes() -> None:
+    records = [*gpu(0, ["a", "a", "a", None, "b", "b"]), *gpu(1, ["c"] * 6)]
+    refused = refused_of(minute_by_minute("dcgm", records, 6, pools={"elsewhere": "p"}))
+    assert len(refused) == 3
+    again = run("dcgm", [one.record for one in refused], {}, options={"capacity": True})
+    assert levels_of(again) == [(at(0), "p1", 1), (at(0), "p1", 1), (at(3), "p1", 0), (at(4), "p1", 1)]
+    assert events_of(again, "capacity") == [], "one host alone is not what the pool has"
+
+
+def test_a_host_that_got_its_pool_tells_who_holds_it_now() -> None:
+    state: Obj = {}
+    records = [*gpu(0, ["a", "a", "a"]), *gpu(1, ["b", None, None])]
+    first = [{**s, "values": [p for p in s["values"] if p[0] < T0 + STEP]} for s in records]
+    (refused,) = refused_of(run("dcgm", [s for s in first if s["values"]], state, pools={"elsewhere": "p"}))
+    found = events_of(run("dcgm", records, state))
+    assert [(e["data"]["workload"], e["time"], e["data"]["gpus"]) for e in found] == [
+        ("team-b/a", at(1), 1),
+        ("team-b/b", at(1), 0),
+    ]
+    assert events_of(run("dcgm", [refused.record])) != []
 
 
 def test_mig_instances_and_pod_uid() -> None:

@@ -295,6 +295,22 @@ def test_json_refuses_one_job_and_books_the_next() -> None:
     assert len(levels_of(outcomes)) == 2
 
 
+@pytest.mark.parametrize("adapter", ["slurm-sacct", "slurmctld-log", "slurm-sacct-json"])
+def test_a_refused_run_says_the_same_until_something_happens_to_it(adapter: str) -> None:
+    def says(elapsed: int, end: str) -> bytes:
+        if adapter == "slurm-sacct-json":
+            times = {**job()["time"], "elapsed": elapsed, "end": 1788258900 if end else 0}
+            records: list[Any] = [{"jobs": [job(time=times, priority=elapsed, steps=[{"time": elapsed}])]}]
+        else:
+            record = row(State="COMPLETED" if end else "RUNNING", End=end or "Unknown")
+            records = [f"{HEADER}|ElapsedRaw|Suspended", f"{record}|{elapsed}|00:00:{elapsed}"]
+        (refused,) = refused_of(run(adapter, records, pools={"elsewhere": "p"}))
+        return refused.says
+
+    assert says(10, "") == says(20, "") != b""
+    assert says(20, "") != says(20, "2026-09-01T10:35:00")
+
+
 # --- slurmctld.log ------------------------------------------------------------------------------------------
 
 

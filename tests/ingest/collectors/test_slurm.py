@@ -17,7 +17,7 @@ from ingest.collectors.slurm import read_added
 from ingest.models import QuarantinedEvent
 from ledger.management.base import BadInput, CommandFailed
 from ledger.models import Event, Level, LevelKind, PreemptionReport, Source
-from tests.ingest.collectors.world import at, book, configure, instant, run
+from tests.ingest.collectors.world import POOL, at, book, configure, instant, run
 
 pytestmark = pytest.mark.django_db
 
@@ -130,6 +130,20 @@ def test_what_cannot_be_read_is_kept_once_though_windows_overlap(sacct: Sacct) -
     quarantined = QuarantinedEvent.objects.get()
     assert quarantined.reason == "bad_time" and b"Tyesterday|" in bytes(quarantined.raw)
     assert len(occupancy()) == 2
+
+
+def test_a_running_job_in_no_pool_is_kept_once_however_old_it_grows(sacct: Sacct) -> None:
+    source = configure("slurm-sacct", {"command": [str(sacct.program)]})
+    Source.objects.filter(pk=source.pk).update(
+        config={**source.config, "pool": None, "pools": {"other": POOL}}
+    )
+    source.refresh_from_db()
+    for age, (end, state) in enumerate([("", "RUNNING"), ("", "RUNNING"), ("09:59:00", "COMPLETED")]):
+        line = f"{row(1, '09:00:00', end, state)[: -len('|train')]}|{age * 60}|train"
+        sacct.output.write_text(f"{HEADER.replace('|JobName', '|ElapsedRaw|JobName')}\n{line}\n")
+        book(run(source, at(TEN + age * MINUTE)))
+    kept = [bytes(one.raw) for one in QuarantinedEvent.objects.order_by("id")]
+    assert [b"RUNNING" in raw for raw in kept] == [True, False], "its end is another fact"
 
 
 def test_a_database_that_is_down_is_its_own_sentence_and_the_place_stays(sacct: Sacct) -> None:
