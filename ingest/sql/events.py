@@ -27,14 +27,16 @@ ORDER BY source_id, event_id, n
 ON CONFLICT (source_id, event_id) DO NOTHING
 """
 
-# What became of every staged event; a new statement, so that it sees what others committed meanwhile.
+# What became of every staged event; a new statement, so that it sees what others committed meanwhile. NOT IN, for that
+# is read once and hashed: an EXISTS would scan the verdicts for each event, since the planner takes them for none, while
+# this very statement adds them.
 JUDGE = """
 INSERT INTO stage_verdict (n, line, part, type, event_pk, is_new, is_same, fact)
 SELECT n, line, part, type, event_pk, is_new, is_same, CASE WHEN is_new THEN fact END
 FROM (
     SELECT stage.*, event.id AS event_pk, event.content_hash = stage.content_hash AS is_same,
            event.booking_id = %(booking)s AND stage.n = stage.first_n AND event.content_hash = stage.content_hash
-           AND NOT EXISTS (SELECT 1 FROM stage_verdict earlier WHERE earlier.event_pk = event.id) AS is_new
+           AND event.id NOT IN (SELECT earlier.event_pk FROM stage_verdict earlier) AS is_new
     FROM (
         SELECT *, min(n) OVER (PARTITION BY source_id, event_id) AS first_n
         FROM stage_event WHERE part = %(part)s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -296,6 +297,28 @@ def test_days_that_were_pruned_take_no_more_requests() -> None:
     )
     assert counts(receipt) == (2, 1, 0, 0, 1)
     assert reasons() == {1: "too_old"}
+
+
+def scans_of_verdicts() -> int:
+    """How often this transaction has read the table of verdicts from end to end."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT seq_scan FROM pg_stat_xact_all_tables WHERE relname = 'stage_verdict'")
+        return int(cursor.fetchone()[0])
+
+
+def test_each_batch_of_a_long_session_reads_its_verdicts_as_seldom_as_the_first() -> None:
+    """The planner knows of the last batch's verdicts, and that none of them are left: a scan costs it nothing then,
+    not even one for each event. But they grow while it scans."""
+    scans = [0]
+    for batch in range(3):
+        deliver(
+            *[occupancy(f"o-{batch}-{n}", "2026-10-01T00:00:00Z", 1, workload=f"w{n}") for n in range(400)]
+        )
+        scans.append(scans_of_verdicts())
+        with connection.cursor() as cursor:
+            cursor.execute("TRUNCATE stage_event, stage_verdict")  # as the end of its transaction does
+    first, second, third = (after - before for before, after in pairwise(scans))
+    assert second <= first + 5 and third <= first + 5
 
 
 def test_a_json_array_gives_the_same_books_as_lines() -> None:
