@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
@@ -77,14 +77,20 @@ class Block:
         self.requests = requests if self.requests is None else self.requests.joined(requests)
 
 
-def book_batch(batch_id: int, *, wait: bool = False, limits: Limits | None = None) -> Receipt | None:
+Judged = Callable[[int], None]
+"""Told of each block of events that was read and judged, how many they were."""
+
+
+def book_batch(
+    batch_id: int, *, wait: bool = False, limits: Limits | None = None, judged: Judged | None = None
+) -> Receipt | None:
     """Book a batch unless it is booked already; None if there was nothing to do.
 
     `wait`: wait for another worker that has it in hand, instead of leaving it to that one. Bookings that share
     events can meet in a deadlock; the loser starts again and finds the winner's facts booked.
     """
     try:
-        return _book_despite_races(batch_id, wait, limits or configured_limits())
+        return _book_despite_races(batch_id, wait, limits or configured_limits(), judged)
     except (OperationalError, errors.OperationalError):
         raise  # the database was away: not the batch's fault
     except (DatabaseError, errors.Error) as error:
@@ -92,11 +98,11 @@ def book_batch(batch_id: int, *, wait: bool = False, limits: Limits | None = Non
         raise
 
 
-def _book_despite_races(batch_id: int, wait: bool, limits: Limits) -> Receipt | None:
+def _book_despite_races(batch_id: int, wait: bool, limits: Limits, judged: Judged | None) -> Receipt | None:
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with transaction.atomic():
-                return _book(batch_id, wait, limits)
+                return _book(batch_id, wait, limits, judged)
         except (OperationalError, errors.DeadlockDetected, errors.SerializationFailure) as error:
             if not _is_race(error) or attempt == ATTEMPTS or connection.in_atomic_block:
                 raise
@@ -117,7 +123,7 @@ def _is_race(error: BaseException) -> bool:
     return isinstance(error, races) or isinstance(error.__cause__, races)
 
 
-def _book(batch_id: int, wait: bool, limits: Limits) -> Receipt | None:
+def _book(batch_id: int, wait: bool, limits: Limits, judged: Judged | None) -> Receipt | None:
     batch = (
         Batch.objects.select_for_update(skip_locked=not wait)
         .filter(pk=batch_id, state=BatchState.RECEIVED)
@@ -133,6 +139,8 @@ def _book(batch_id: int, wait: bool, limits: Limits) -> Receipt | None:
         with _without_cycle_search():
             for block in read_blocks(_body(cursor, batch), batch, to_ms(now), limits):
                 desk.take(block)
+                if judged is not None:
+                    judged(len(block))
         return _finish(batch, booking, desk.finish(), now)
 
 

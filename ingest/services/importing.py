@@ -11,7 +11,7 @@ from django.db import transaction
 from ingest.core.parse import Rejected, parse_lines, refused_line, rejected_rest
 from ingest.core.unpack import BATCH, NDJSON, Broken, Limits, Lines, cut, unpack
 from ingest.models import Batch, BatchState
-from ingest.services.booking import Receipt, book_batch
+from ingest.services.booking import Judged, Receipt, book_batch
 from ingest.services.inbox import Body, accept_batch
 
 DOOR = "import_events"
@@ -87,22 +87,24 @@ def _lines(group: Lines) -> Iterator[bytes]:
     yield from group.raw
 
 
-def import_parts(parts: Iterable[Part], origin: str, *, dry_run: bool = False) -> Iterator[Receipt]:
+def import_parts(
+    parts: Iterable[Part], origin: str, *, dry_run: bool = False, judged: Judged | None = None
+) -> Iterator[Receipt]:
     """Book each part as a batch. A part that was booked before counts as duplicates, and is not read again."""
     for part in parts:
         if dry_run:
             with transaction.atomic():
-                yield _import_part(part, origin)
+                yield _import_part(part, origin, judged)
                 transaction.set_rollback(True)
         else:
-            yield _import_part(part, origin)
+            yield _import_part(part, origin, judged)
 
 
-def _import_part(part: Part, origin: str) -> Receipt:
+def _import_part(part: Part, origin: str, judged: Judged | None) -> Receipt:
     batch, _ = accept_batch(
         _body_of(part), door=DOOR, submitted_by=DOOR, origin=origin, first_line=part.first_line
     )
-    receipt = book_batch(batch.pk, wait=True)
+    receipt = book_batch(batch.pk, wait=True, judged=judged)
     return receipt if receipt is not None else _repeated(batch)
 
 

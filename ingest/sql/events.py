@@ -27,9 +27,9 @@ ORDER BY source_id, event_id, n
 ON CONFLICT (source_id, event_id) DO NOTHING
 """
 
-# What became of every staged event; a new statement, so that it sees what others committed meanwhile. NOT IN, for that
-# is read once and hashed: an EXISTS would scan the verdicts for each event, since the planner takes them for none, while
-# this very statement adds them.
+# What became of every staged event; a new statement, so that it sees what others committed meanwhile. NOT IN is read
+# once and hashed: an EXISTS would scan the verdicts for each event, since the planner takes them for none, while this
+# very statement adds them.
 JUDGE = """
 INSERT INTO stage_verdict (n, line, part, type, event_pk, is_new, is_same, fact)
 SELECT n, line, part, type, event_pk, is_new, is_same, CASE WHEN is_new THEN fact END

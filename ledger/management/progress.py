@@ -21,6 +21,7 @@ class Progress:
         self.total = total
         self.unit = f" {unit}" if unit else ""
         self.done = 0
+        self.detail = ""
         self._is_terminal = bool(getattr(stream, "isatty", lambda: False)())
         self._shown_at = self._started_at = time.monotonic()
 
@@ -35,13 +36,21 @@ class Progress:
 
     def advance(self, count: int = 1) -> None:
         self.done += count
+        self._show_now_and_then()
+
+    def say(self, detail: str) -> None:
+        """What else there is to tell, such as what became of the work done; stays until something else is said."""
+        self.detail = detail
+        self._show_now_and_then()
+
+    def _show_now_and_then(self) -> None:
         pause = REDRAW_SECONDS if self._is_terminal else LINE_SECONDS
         if time.monotonic() - self._shown_at >= pause:
             self._show()
 
     def line(self) -> str:
         """The present state in words, such as `Booking: 3 of 12 batches (25 %), 4 s`."""
-        seconds = f"{time.monotonic() - self._started_at:.0f} s"
+        seconds = f"{time.monotonic() - self._started_at:.0f} s" + (f"; {self.detail}" if self.detail else "")
         if self.total is None:
             return f"{self.label}: {self.done}{self.unit}, {seconds}"
         percent = 100 * self.done // self.total if self.total else 100

@@ -72,6 +72,27 @@ def test_a_large_file_becomes_batches_that_know_their_place(
     assert QuarantinedEvent.objects.get().line == 8
 
 
+def test_progress_goes_on_when_all_is_read_and_not_yet_booked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "BATCH_EVENTS", 4)
+    monkeypatch.setattr("ledger.management.progress.LINE_SECONDS", 0.0)
+    file = tmp_path / "a.ndjson"
+    file.write_bytes(lines(*some(10)))
+    told = io.StringIO()
+    call_command("import_events", str(file), stdout=io.StringIO(), stderr=told)
+    details = [line.partition("; ")[2] for line in told.getvalue().splitlines()]
+    assert list(dict.fromkeys(details)) == [
+        "",
+        "0 events settled, booking 4 more",
+        "4 events settled",
+        "4 events settled, booking 4 more",
+        "8 events settled",
+        "8 events settled, booking 2 more",
+        "10 events settled",
+    ]
+
+
 def test_an_interrupted_import_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importing, "BATCH_EVENTS", 4)
     file = tmp_path / "a.ndjson"

@@ -70,7 +70,31 @@ class Command(LedgerCommand):
                     parts = parts_of_lines(lines)
                 else:
                     parts = parts_of(chunks, encoding)
-                yield from import_parts(parts, name, dry_run=options["dry_run"])
+                tally = _Tally(shown)
+                for receipt in import_parts(parts, name, dry_run=options["dry_run"], judged=tally.judged):
+                    tally.settle(receipt)
+                    yield receipt
+
+
+class _Tally:
+    """Shows what became of the bytes: booking goes on when the last of them has been read."""
+
+    def __init__(self, shown: Any) -> None:
+        self._shown = shown
+        self._settled = self._judged = 0
+
+    def judged(self, count: int) -> None:
+        self._judged += count
+        self._show()
+
+    def settle(self, receipt: Receipt) -> None:
+        self._settled += receipt.received
+        self._judged = self._settled
+        self._show()
+
+    def _show(self) -> None:
+        waiting = self._judged - self._settled
+        self._shown.say(f"{self._settled} events settled" + (f", booking {waiting} more" if waiting else ""))
 
 
 class _Silent:
@@ -82,6 +106,8 @@ class _Silent:
     def __exit__(self, *_: object) -> None: ...
 
     def advance(self, count: int) -> None: ...
+
+    def say(self, detail: str) -> None: ...
 
 
 def _opened(name: str) -> BinaryIO:
