@@ -1,5 +1,5 @@
 """What every test may use. Services are in fixtures/services.py, the browser in fixtures/browser.py,
-Prometheus in fixtures/prometheus.py.
+Prometheus in fixtures/prometheus.py, the order of the tests in fixtures/order.py.
 
 The suite runs against DATABASE_URL if it is set, else against an embedded server of its own in var/test.
 In-process Celery publishes into memory; a test that wants a real broker asks for `broker_url`.
@@ -15,6 +15,7 @@ from hypothesis import settings as hypothesis_settings
 
 pytest_plugins = [
     "tests.fixtures.services",
+    "tests.fixtures.live_server",
     "tests.fixtures.browser",
     "tests.fixtures.prometheus",
     "tests.fixtures.demo_month",

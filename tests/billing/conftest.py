@@ -1,4 +1,4 @@
-"""The worked example and its people, for the tests of pages: made for each test, unless a module shares them."""
+"""The worked example and its people, for the tests of pages: made once for a module that asks for them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,24 @@ from django.test import Client
 
 from ledger.models import User
 from tests.billing.page_books import Books, client_of, make_books, make_people
+from tests.fixtures.made_once import made_once
+
+
+@made_once
+def world() -> Books:
+    books = make_books()
+    make_people()
+    return books
 
 
 @pytest.fixture
-def books() -> Books:
-    return make_books()
+def books(world: Books) -> Books:
+    return world.read_again()
 
 
 @pytest.fixture
-def people(books: Books) -> dict[str, User]:
-    return make_people()
+def people(world: Books) -> dict[str, User]:
+    return {user.username: user for user in User.objects.all()}
 
 
 @pytest.fixture

@@ -70,6 +70,14 @@ class Books:
     def event(self, event_id: str) -> Event:
         return Event.objects.get(event_id=event_id)
 
+    def read_again(self) -> Books:
+        """The same rows, with nothing of what a test changed in memory."""
+        return Books(
+            Pool.objects.get(pk=self.pool.pk),
+            Batch.objects.get(pk=self.batch.pk),
+            PreemptionRecord.objects.get(pk=self.record.pk),
+        )
+
 
 def make_books() -> Books:
     """October with 10 hours of the example, and the first 5 of November, in which everything is held on."""

@@ -13,6 +13,7 @@ from billing.services.months import compute_month
 from ledger.core.periods import Month
 from ledger.models import Role, Tenant
 from ledger.services.tokens import create_api_token
+from tests.fixtures.made_once import made_once
 from tests.ingest.feeding import deliver, event, occupancy, request, small_world
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
@@ -24,7 +25,7 @@ def key(value: str) -> dict[str, Any]:
     return {"identity": {"kind": "api_key_hash", "value": value}}
 
 
-@pytest.fixture
+@made_once
 def books() -> None:
     """16 GPUs. acme runs two workloads of two teams; chat holds 2 GPUs for two hours and serves both tenants."""
     small_world()

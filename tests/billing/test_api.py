@@ -15,6 +15,7 @@ from billing.models import Allocation, PoolSlot
 from billing.services.configuration import apply_document
 from ledger.models import Account, ApiToken, Holder, Pool, Tenant
 from ledger.services.tokens import create_api_token
+from tests.fixtures.made_once import made_once
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -34,7 +35,7 @@ LISTS = [
 ]
 
 
-@pytest.fixture
+@made_once
 def books() -> None:
     """One pool of 16 GPUs for two hours: acme uses 4 of its 8 reserved, beta runs 2 on demand."""
     apply_document(

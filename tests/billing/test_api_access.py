@@ -23,6 +23,7 @@ from ledger.services.audit import Actor
 from ledger.services.tokens import create_api_token
 from tests.billing.page_books import MONTH, Books, alert_of_acme, make_books
 from tests.billing.test_api_conventions import needed
+from tests.fixtures.made_once import made_once
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -182,7 +183,7 @@ def operations(patterns: Any = None, prefix: str = "") -> Iterator[Operation]:
 OPERATIONS = list(operations())
 
 
-@pytest.fixture
+@made_once
 def things() -> dict[str, str]:
     """Parts of paths -> something that is there, of acme where it is anybody's."""
     books: Books = make_books()

@@ -21,6 +21,7 @@ from ledger.api.views import ListView, _row_fields
 from ledger.models import Event
 from ledger.services.tokens import create_api_token
 from tests.billing.page_books import MONTH, Books, alert_of_acme, make_books
+from tests.fixtures.made_once import made_once
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -49,7 +50,7 @@ LISTS = [
 ]
 
 
-@pytest.fixture
+@made_once
 def books() -> Books:
     made = make_books()
     alert_of_acme(made.pool)

@@ -10,11 +10,12 @@ from django.test import Client
 
 from ledger.api.views import LIST_PARAMETERS, ListView
 from tests.billing.test_api_conventions import VIEWS
+from tests.fixtures.made_once import made_once
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
 
-@pytest.fixture
+@made_once
 def schema() -> dict[str, Any]:
     made: dict[str, Any] = Client().get("/api/v1/schema/?format=json").json()
     return made

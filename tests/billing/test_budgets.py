@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import transaction
 
 from billing.models import Budget, MonthLine, Statement
 from billing.services.configuration import apply_document
@@ -14,16 +12,15 @@ from ledger.core.units import micro_text
 from ledger.models import AuditEntry, Transfer
 from tests.billing.page_books import Books, make_books
 from tests.billing.test_api import client, get
+from tests.fixtures.made_once import made_once
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
 
-@pytest.fixture(scope="module")
-def books(django_db_setup: None, django_db_blocker: Any) -> Iterator[Books]:
-    """The worked example, built once: tests are rolled back to it."""
-    with django_db_blocker.unblock(), transaction.atomic():
-        yield make_books()
-        transaction.set_rollback(True)
+@made_once
+def books() -> Books:
+    """The worked example."""
+    return make_books()
 
 
 def post(api: Any, **body: Any) -> Any:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import transaction
 
 from billing.models import PreemptionRecord
 from billing.services.months import compute_month
@@ -16,6 +14,7 @@ from tests.billing.level_facts import MONTH, book, hour, identity
 from tests.billing.page_books import HOURS_OF_OCTOBER, Books, make_books
 from tests.billing.preemption_facts import event
 from tests.billing.test_api import client, get
+from tests.fixtures.made_once import made_once
 from tests.ingest.feeding import deliver, request, small_world
 from tests.ingest.feeding import event as fed_event
 
@@ -24,17 +23,14 @@ pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 WINDOW = "window=2026-10"
 
 
-@pytest.fixture(scope="module")
-def books(django_db_setup: None, django_db_blocker: Any) -> Iterator[Books]:
-    """The worked example, in which acme's 6 GPUs waited for half an hour before it preempted gamma. Built once: tests
-    are rolled back to it."""
-    with django_db_blocker.unblock(), transaction.atomic():
-        made = make_books()
-        pending(made.pool, "wl-4/a", "acme", 3.5, 6_000)
-        pending(made.pool, "wl-4/a", "acme", 4, 0)
-        compute_month(Month.parse(MONTH), horizon=hour(HOURS_OF_OCTOBER))
-        yield made
-        transaction.set_rollback(True)
+@made_once
+def books() -> Books:
+    """The worked example, in which acme's 6 GPUs waited for half an hour before it preempted gamma."""
+    made = make_books()
+    pending(made.pool, "wl-4/a", "acme", 3.5, 6_000)
+    pending(made.pool, "wl-4/a", "acme", 4, 0)
+    compute_month(Month.parse(MONTH), horizon=hour(HOURS_OF_OCTOBER))
+    return made
 
 
 def pending(pool: Pool, workload: str, who: str, at: float, milli: int) -> None:

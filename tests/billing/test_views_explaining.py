@@ -9,6 +9,7 @@ from billing.selectors.reconciliation import unexplained_differences
 from ledger.models import AuditEntry, Period, PeriodState, User
 from tests.billing.level_facts import MONTH, hour
 from tests.billing.page_books import client_of, make_books, make_people
+from tests.fixtures.made_once import made_once
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -17,8 +18,8 @@ KEY = "source_total kueue-bj wl 7"
 FORM = {"deed": "explain", "difference": f"1 {KEY}", "reason": "a restart of the scheduler"}
 
 
-@pytest.fixture
-def people() -> dict[str, User]:
+@made_once
+def difference() -> None:
     make_books()
     ReconciliationLine.objects.create(
         period_id=MONTH,
@@ -32,7 +33,12 @@ def people() -> dict[str, User]:
         booked=2,
         reconciled_at=hour(800),
     )
-    return make_people()
+    make_people()
+
+
+@pytest.fixture
+def people(difference: None) -> dict[str, User]:
+    return {user.username: user for user in User.objects.all()}
 
 
 @pytest.mark.parametrize("name", ["finance", "platform"])

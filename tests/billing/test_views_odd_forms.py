@@ -10,7 +10,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tests.billing.page_books import client_of, make_books, make_people
+from ledger.models import User
+from tests.billing.page_books import Books, client_of
 from tests.billing.test_views_access import RULES
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
@@ -66,8 +67,7 @@ def forms_of(client: Client, path: str) -> list[Form]:
 @pytest.mark.parametrize(
     "odd", ODD, ids=["nul inside", "nul", "digits", "negative", "lone surrogate", "long"]
 )
-def test_no_form_breaks(odd: str) -> None:
-    books, people = make_books(), make_people()
+def test_no_form_breaks(odd: str, books: Books, people: dict[str, User]) -> None:
     client = client_of(people["finance"])
     client.raise_request_exception = False
     tried, broken = 0, []

@@ -14,11 +14,8 @@ from billing.services.quota_standings import refresh_quota_standings
 from ledger.models import EventType, Membership, ModelName, Outcome, QuotaLevel, Role, UsageHour, User
 from tests.billing.level_facts import hour, identity
 from tests.billing.page_books import MONTH, NEXT_MONTH, Books, client_of
-from tests.billing.page_world import books, people, world
 from tests.billing.preemption_facts import event
 from tests.billing.test_section9 import refused, used
-
-__all__ = ["books", "people", "world"]  # fixtures
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 

@@ -25,11 +25,8 @@ from tests.billing.page_books import (
     client_of,
     line_position,
 )
-from tests.billing.page_world import books, people, world
 from tests.billing.test_views_bill import rows_of
 from tests.billing.test_views_pages import shown_text
-
-__all__ = ["books", "people", "world"]  # fixtures
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 

@@ -82,7 +82,8 @@ class Visitor:
 
     def _measure(self, what: str) -> None:
         for wait_ms in SETTLING_MS:
-            self.page.wait_for_timeout(wait_ms)
+            if wait_ms:
+                self.page.wait_for_timeout(wait_ms)
             overflow = self.page.evaluate(
                 "document.documentElement.scrollWidth - document.documentElement.clientWidth"
             )
@@ -98,7 +99,10 @@ class Visitor:
         options: dict[str, Any] = {"resultTypes": ["violations"]}
         if only:
             options["runOnly"] = list(only)
-        for violation in _AXE.run(self.page, options=options).response["violations"]:
+        if not self.page.evaluate("'axe' in window"):  # it stays until the next page is loaded
+            self.page.evaluate(_AXE.axe_script)
+        found = self.page.evaluate("options => axe.run(options).then(done => done.violations)", options)
+        for violation in found:
             if violation["impact"] in SEVERE:
                 for node in violation["nodes"]:
                     self.complaints.note(f"{what}: {violation['id']}: {node['html'][:200]}: {_reason(node)}")
