@@ -19,6 +19,7 @@ pytest_plugins = [
     "tests.fixtures.browser",
     "tests.fixtures.prometheus",
     "tests.fixtures.demo_month",
+    "tests.fixtures.order",
 ]
 
 SLOW_MACHINE = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
