@@ -32,7 +32,7 @@ run: install ## start everything with a demo month and print the address; Ctrl-C
 
 test: install ## the whole test suite, on embedded services unless DATABASE_URL and BROKER_URL are set
 	@echo "== Running the test suite with $(WORKERS) processes"
-	@$(VENV_PYTHON) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 check: format-check lint types imports migrations hosts texts audit ## format, lint, types, import contracts, missing migrations, foreign hosts, translations, known holes
 

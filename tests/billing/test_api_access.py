@@ -260,6 +260,7 @@ def test_every_operation_has_a_rule_and_every_rule_an_operation() -> None:
     assert len(served) > 100
 
 
+@pytest.mark.slow
 def test_everybody_gets_what_the_rule_says_by_token_and_by_session(things: dict[str, str]) -> None:
     clients = [(name, by_token(name)) for name in ASKERS]
     clients += [(name, by_session(name)) for name in ("finance", "auditor", "viewer", "stranger")]

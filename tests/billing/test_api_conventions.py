@@ -91,6 +91,7 @@ def table(answer: Any) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(answer.content.decode(), newline="")))
 
 
+@pytest.mark.slow
 def test_every_list_keeps_the_conventions(books: Books) -> None:
     api, wrong = api_of(), []
     for pattern, view in LISTS:

@@ -178,6 +178,7 @@ def test_beat_adjusts_before_it_recomputes(pool: Pool) -> None:
     assert findings() == []
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=8)
 @given(
     early=st.lists(st.tuples(st.sampled_from("abg"), st.integers(0, 30), st.integers(1, 9)), max_size=4),

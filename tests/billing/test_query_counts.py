@@ -48,7 +48,7 @@ from tests.billing.page_books import verification_run
 from tests.billing.test_views_access import RULES
 from tests.fixtures.demo_month import MONTH
 
-pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres, pytest.mark.slow]
 
 ANEW = "LEDGER_UPDATE_GOLDEN=1 .venv/bin/python -m pytest -n 0 tests/billing/test_query_counts.py"
 GOLDEN = Path(__file__).with_name("query_counts.json")

@@ -147,6 +147,7 @@ def test_every_page_has_a_rule(route: Route) -> None:
     assert route.name in OPEN_TO_ALL or route.name in RULES, f"{route.pattern} has no rule of access"
 
 
+@pytest.mark.slow
 def test_every_page_answers_whom_its_rule_names_and_nobody_else(
     books: Books, people: dict[str, User]
 ) -> None:

@@ -29,6 +29,7 @@ VISITS = [
 SEE_FINANCES_PAGES = {"platform", "auditor"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "width", "language"), VISITS)
 def test_every_page_of_a_role_is_clean_and_accessible(
     name: str, width: int, language: str, served: ServedBooks, sign_in: SignIn

@@ -44,7 +44,7 @@ from tests.browser.visiting import Visitor
 from tests.fixtures.demo_month import MONTH, SMALL
 from tests.tour import HEIGHT, SHOTS, WIDTH, look_at
 
-pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres, pytest.mark.slow]
 
 Windows = Callable[..., BrowserContext]
 

@@ -21,6 +21,8 @@ from django.conf import settings
 NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv", "var", "tests", ".*_cache", "__pycache__", "node_modules"
 )
+pytestmark = pytest.mark.slow
+
 START_SECONDS = 90.0
 END_SECONDS = 30.0
 

@@ -57,6 +57,7 @@ def tenant(slug: str) -> Tenant:
     return Tenant.objects.create(holder=Holder.objects.create(slug=slug, kind=HolderKind.TENANT), name=slug)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_a_month_is_booked_once_computed_and_holds() -> None:
     said = load(MONTH)

@@ -41,7 +41,7 @@ from tests.scenarios.golden import (
     world,
 )
 
-pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres, pytest.mark.slow]
 
 FROM_2021 = datetime(2021, 1, 1, tzinfo=UTC)
 TENANTS = st.sampled_from(["acme", "beta", "gamma"])
