@@ -24,6 +24,7 @@ from billing.services.months import compute_month
 from billing.services.posting import posted_for
 from billing.services.rating import rate_month
 from billing.sql_checks import (
+    DAYS_THAT_DO_NOT_ADD_UP,
     FINGERPRINTS,
     PAIRS_THAT_DO_NOT_ADD_UP,
     ROWS_WITHOUT_SLOT,
@@ -88,6 +89,14 @@ def pairs_equal_lending(month: str | None) -> Iterator[Finding]:
         ):
             problem = f"lent {lent}, in pairs {pairs_lent}; borrowed {borrowed}, in pairs {pairs_borrowed}"
             yield Finding("pairs equal lending", f"{period.month} {pool} {holder}", problem)
+
+
+def days_equal_slots(month: str | None) -> Iterator[Finding]:
+    """4: what is kept added up by day is the sum of the slots."""
+    for period in _periods(month):
+        for pool, tenant in _rows(DAYS_THAT_DO_NOT_ADD_UP, _during(period)):
+            where = f"{period.month} {pool} {tenant}".rstrip()
+            yield Finding("days equal slots", where, "the sums by day are not those of the slots")
 
 
 def posted_is_target(month: str | None) -> Iterator[Finding]:
@@ -245,6 +254,7 @@ CHECKS: tuple[Check, ...] = (
     slots_conserve_capacity,
     slots_meet,
     pairs_equal_lending,
+    days_equal_slots,
     posted_is_target,
     statements_add_up,
     showback_is_nobodys_debt,

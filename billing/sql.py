@@ -217,6 +217,7 @@ DELETE_SLOTS = [
     for table in (
         "billing_poolslot",
         "billing_allocation",
+        "billing_allocationday",
         "billing_lendingday",
         "billing_workloadday",
         "billing_tokenday",

@@ -76,6 +76,33 @@ WHERE (coalesce(during.lent, 0), coalesce(during.borrowed, 0))
 ORDER BY 1, 2 LIMIT 100
 """
 
+# 4: what is added up by day for pages and forecasts is what the slots hold, per pool, payer and class of a month.
+DAYS_THAT_DO_NOT_ADD_UP = """
+WITH slot AS (
+    SELECT pool_id, account_id, service_class, sum(reserved_used_gpu_us) AS reserved_used,
+           sum(on_demand_gpu_us) AS on_demand, sum(borrowed_gpu_us) AS borrowed, sum(excess_gpu_us) AS excess,
+           sum(lent_gpu_us) AS lent, sum(reserved_idle_gpu_us) AS reserved_idle,
+           sum(undelivered_gpu_us) AS undelivered, sum(oversold_gpu_us) AS oversold
+    FROM billing_allocation WHERE starts_at >= %(from)s AND starts_at < %(to)s GROUP BY 1, 2, 3
+), day AS (
+    SELECT pool_id, account_id, service_class, sum(reserved_used_gpu_us) AS reserved_used,
+           sum(on_demand_gpu_us) AS on_demand, sum(borrowed_gpu_us) AS borrowed, sum(excess_gpu_us) AS excess,
+           sum(lent_gpu_us) AS lent, sum(reserved_idle_gpu_us) AS reserved_idle,
+           sum(undelivered_gpu_us) AS undelivered, sum(oversold_gpu_us) AS oversold
+    FROM billing_allocationday WHERE starts_at >= %(from)s AND starts_at < %(to)s GROUP BY 1, 2, 3
+)
+SELECT pool.slug, coalesce(holder.slug, '')
+FROM slot FULL JOIN day USING (pool_id, account_id, service_class)
+JOIN ledger_pool pool ON pool.id = pool_id
+JOIN ledger_account account ON account.id = account_id
+LEFT JOIN ledger_holder holder ON holder.id = account.tenant_id
+WHERE (slot.reserved_used, slot.on_demand, slot.borrowed, slot.excess, slot.lent, slot.reserved_idle,
+       slot.undelivered, slot.oversold)
+   IS DISTINCT FROM (day.reserved_used, day.on_demand, day.borrowed, day.excess, day.lent, day.reserved_idle,
+       day.undelivered, day.oversold)
+GROUP BY 1, 2 ORDER BY 1, 2 LIMIT 100
+"""
+
 # 11.4: a statement's total, the sum of its lines, and what the tenant's account was charged in the month.
 STATEMENTS_THAT_DO_NOT_ADD_UP = """
 WITH line AS (
@@ -107,6 +134,8 @@ FINGERPRINTS = {
         FROM billing_poolslot row WHERE starts_at >= %(from)s AND starts_at < %(to)s""",
     "allocations": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))
         FROM billing_allocation row WHERE starts_at >= %(from)s AND starts_at < %(to)s""",
+    "allocations by day": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))
+        FROM billing_allocationday row WHERE starts_at >= %(from)s AND starts_at < %(to)s""",
     "lending": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))
         FROM billing_lendingday row WHERE starts_at >= %(from)s AND starts_at < %(to)s""",
     "tokens": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))

@@ -22,7 +22,7 @@ GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
 ORDER BY 1, 2, 4, 5, 6, 7, 8
 """
 
-# What nobody held, and the capacity, by version. Leans on pool_slot_when.
+# What nobody held, and the capacity, by version. Leans on pool_slot_capacity.
 POOL_QUANTITIES = """
 WITH version AS (
     SELECT * FROM unnest(%(pools)s::bigint[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
@@ -91,7 +91,7 @@ WHERE concerns_id = %(month)s AND (%(keys)s::text[] IS NULL OR target_key = ANY(
 GROUP BY 1, 2, 3, 4
 """
 
-# Capacity and what weighs in cost recovery (capacity plus what was held beyond it), per pool. Leans on pool_slot_when.
+# Capacity and what weighs in cost recovery (capacity plus what was held beyond it), per pool. Leans on pool_slot_capacity.
 WEIGHED = """
 SELECT pool.slug, sum(capacity_gpu_us + over_reserved_gpu_us)::numeric
 FROM billing_poolslot s JOIN ledger_pool pool ON pool.id = s.pool_id

@@ -1,6 +1,6 @@
 """Set-based reads behind the pages only. One static statement each, with bound parameters."""
 
-# Capacity of every month. Leans on pool_slot_when; touches each slot once.
+# Capacity of every month. Leans on pool_slot_capacity; touches each slot once.
 CAPACITY_BY_MONTH = """
 SELECT period.month, sum(slot.capacity_gpu_us)::numeric
 FROM ledger_period period

@@ -69,22 +69,27 @@ WITH price AS (
     SELECT * FROM unnest(%(price_pool)s::bigint[], %(price_from)s::timestamptz[], %(price_to)s::timestamptz[],
                          %(borrowed)s::bigint[], %(credit)s::bigint[])
         AS p(pool_id, valid_from, valid_to, borrowed_micro, credit_micro)
+), lent AS MATERIALIZED (
+    -- Days first, prices and names after: of hundreds of tenants there are thirty times fewer pairs than days of pairs.
+    SELECT l.pool_id, l.lender_id, l.borrower_id, price.borrowed_micro, price.credit_micro, sum(l.gpu_us) AS gpu_us
+    FROM billing_lendingday l
+    LEFT JOIN price ON price.pool_id = l.pool_id AND l.starts_at >= price.valid_from AND l.starts_at < price.valid_to
+    WHERE l.starts_at >= %(from)s AND l.starts_at < %(to)s
+    GROUP BY 1, 2, 3, 4, 5
 )
-SELECT pool.slug, l.lender_id, l.borrower_id, sum(l.gpu_us)::numeric,
-       sum(l.gpu_us::numeric * price.borrowed_micro), sum(l.gpu_us::numeric * price.credit_micro),
-       bool_or(price.borrowed_micro IS NULL)
-FROM billing_lendingday l
-JOIN ledger_pool pool ON pool.id = l.pool_id
-JOIN ledger_holder lender ON lender.id = l.lender_id
-JOIN ledger_holder borrower ON borrower.id = l.borrower_id
+SELECT pool.slug, lent.lender_id, lent.borrower_id, sum(lent.gpu_us),
+       sum(lent.gpu_us * lent.borrowed_micro), sum(lent.gpu_us * lent.credit_micro),
+       bool_or(lent.borrowed_micro IS NULL)
+FROM lent
+JOIN ledger_pool pool ON pool.id = lent.pool_id
+JOIN ledger_holder lender ON lender.id = lent.lender_id
+JOIN ledger_holder borrower ON borrower.id = lent.borrower_id
 LEFT JOIN ledger_service lending ON lending.holder_id = lender.id
 LEFT JOIN ledger_service borrowing ON borrowing.holder_id = borrower.id
-LEFT JOIN price ON price.pool_id = l.pool_id AND l.starts_at >= price.valid_from AND l.starts_at < price.valid_to
-WHERE l.starts_at >= %(from)s AND l.starts_at < %(to)s
-  AND (%(pool)s::text[] IS NULL OR pool.slug = ANY(%(pool)s))
+WHERE (%(pool)s::text[] IS NULL OR pool.slug = ANY(%(pool)s))
   AND (%(tenant_ids)s::bigint[] IS NULL
-       OR coalesce(lending.owner_id, l.lender_id) = ANY(%(tenant_ids)s)
-       OR coalesce(borrowing.owner_id, l.borrower_id) = ANY(%(tenant_ids)s))
-GROUP BY pool.slug, l.lender_id, l.borrower_id, lender.slug, borrower.slug
+       OR coalesce(lending.owner_id, lent.lender_id) = ANY(%(tenant_ids)s)
+       OR coalesce(borrowing.owner_id, lent.borrower_id) = ANY(%(tenant_ids)s))
+GROUP BY pool.slug, lent.lender_id, lent.borrower_id, lender.slug, borrower.slug
 ORDER BY pool.slug, lender.slug, borrower.slug
 """

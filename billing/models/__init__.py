@@ -12,6 +12,7 @@ from billing.models.alerts import (
 )
 from billing.models.allocation import (
     Allocation,
+    AllocationDay,
     BillingFinding,
     LendingDay,
     PoolSlot,
@@ -59,6 +60,7 @@ __all__ = [
     "AlertState",
     "AlertSubscription",
     "Allocation",
+    "AllocationDay",
     "AnnexName",
     "Approval",
     "ApprovalKind",

@@ -45,7 +45,8 @@ class PoolSlot(models.Model):
                 ),
             ),
         ]
-        indexes = [models.Index(fields=["starts_at"], name="pool_slot_when")]
+        # With the capacity, which the list of months adds up over all of them.
+        indexes = [models.Index(fields=["starts_at"], include=["capacity_gpu_us"], name="pool_slot_capacity")]
 
 
 class Allocation(models.Model):
@@ -89,6 +90,34 @@ class Allocation(models.Model):
         indexes = [
             models.Index(fields=["account", "starts_at"], name="allocation_of_account"),
             models.Index(fields=["starts_at"], name="allocation_when"),
+        ]
+
+
+class AllocationDay(models.Model):
+    """Allocation added up per pool, payer and service class, per segment (a UTC day of the month, cut at price changes
+    and where a day of the billing zone begins): what pages and forecasts add up, hundreds of tenants at a time.
+    """
+
+    pk = models.CompositePrimaryKey("pool", "starts_at", "account", "service_class")
+    pool = models.ForeignKey(Pool, models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    starts_at = models.DateTimeField()
+    account = models.ForeignKey(
+        Account, models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    service_class = models.SmallIntegerField(choices=ServiceClass.choices, default=ServiceClass.NONE)
+    reserved_used_gpu_us = models.BigIntegerField(default=0)
+    on_demand_gpu_us = models.BigIntegerField(default=0)
+    borrowed_gpu_us = models.BigIntegerField(default=0)
+    excess_gpu_us = models.BigIntegerField(default=0)
+    lent_gpu_us = models.BigIntegerField(default=0)
+    reserved_idle_gpu_us = models.BigIntegerField(default=0)
+    undelivered_gpu_us = models.BigIntegerField(default=0)
+    oversold_gpu_us = models.BigIntegerField(default=0)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["account", "starts_at"], name="allocation_day_of_account"),
+            models.Index(fields=["starts_at"], name="allocation_day_when"),
         ]
 
 

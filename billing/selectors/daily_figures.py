@@ -1,7 +1,8 @@
 """Per tenant and local day: the amount at the rate card and the GPU time held, of several months in one query.
 
-The slots are added up by tenant, pool and day first, and priced then: of hundreds of tenants there are ten times fewer
-sums than slots. A day is cut where a price changes, so the amounts are the same to the last micro unit.
+What computing a month keeps added up by pool, payer and day is read, not the slots: of hundreds of tenants there are
+ten times fewer sums. A day is cut where a price changes, so the amounts are the same to the last micro unit. `zone` is
+the billing zone, by whose days the sums are cut too.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.db import connection
+from django.db.models import Sum
 
+from billing.core.allocation import OCCUPIED
+from billing.models import AllocationDay
 from billing.selectors.prices import PriceSegment, price_parameters
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.units import GPU_US_PER_GPU_HOUR, round_half_even
 
-# Leans on allocation_when, or on allocation_of_account where tenants are named. `product` is micro units x gpu_us per
-# hour: divided and rounded once per day, outside.
+# Leans on allocation_day_when, or on allocation_day_of_account where tenants are named. `product` is micro units x
+# gpu_us per hour: divided and rounded once per day, outside.
 _SUMS = """
 WITH price AS (
     SELECT * FROM unnest(
@@ -36,7 +40,7 @@ WITH price AS (
            sum(a.borrowed_gpu_us) AS borrowed, sum(a.excess_gpu_us) AS excess, sum(a.lent_gpu_us) AS lent,
            sum(a.reserved_idle_gpu_us) AS reserved_idle, sum(a.undelivered_gpu_us) AS undelivered,
            sum(a.oversold_gpu_us) AS oversold
-    FROM billing_allocation a JOIN ledger_account account ON account.id = a.account_id
+    FROM billing_allocationday a JOIN ledger_account account ON account.id = a.account_id
     WHERE a.starts_at >= %(from)s AND a.starts_at < %(to)s AND account.tenant_id IS NOT NULL
       AND (%(tenant_ids)s::bigint[] IS NULL OR account.tenant_id = ANY(%(tenant_ids)s))
     GROUP BY 1, 2, 3, 4
@@ -102,6 +106,23 @@ def daily_figures(
     }
     last = to_datetime(window.end_ms - 1).astimezone(tz).date()
     return DailyFigures(_filled(rounded, last), _filled(held, last))
+
+
+def held_in(window: Span, zone: str, tenant_ids: Collection[int] | None) -> dict[str, Days]:
+    """tenant slug -> GPU time held (gpu_us) in the window as a whole, under its first day: for months that are over.
+    tenant_ids: None for every tenant. One query."""
+    first = to_datetime(window.start_ms).astimezone(ZoneInfo(zone)).date()
+    rows = AllocationDay.objects.filter(
+        starts_at__gte=to_datetime(window.start_ms), starts_at__lt=to_datetime(window.end_ms)
+    )
+    rows = (
+        rows.filter(account__tenant__isnull=False)
+        if tenant_ids is None
+        else rows.filter(account__tenant__in=tenant_ids)
+    )
+    held = sum((Sum(f"{name}_gpu_us") for name in OCCUPIED[1:]), Sum(f"{OCCUPIED[0]}_gpu_us"))
+    sums = rows.values("account__tenant__holder__slug").annotate(held=held).order_by()
+    return {row["account__tenant__holder__slug"]: {first: int(row["held"])} for row in sums}
 
 
 def _sums(

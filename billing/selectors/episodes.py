@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from fractions import Fraction
 
-from django.db.models import QuerySet, Sum
+from django.db import connection
+from django.db.models import Sum
 
 from billing.core.episodes import Balance, Episode, Measured, balance, episodes
 from billing.core.preemption import Known, Measures
 from billing.core.preemption_charges import price_parts
+from billing.core.preemption_merge import Preemption
 from billing.models import PoolSlot, PreemptionRecord
 from billing.services.allocation_facts import void_events
 from billing.services.preemption_facts import workload_histories
 from billing.services.preemption_prices import PreemptionPrices
-from billing.services.preemption_records import preemption_of
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.units import round_half_even
-from ledger.models import Ledger
+from ledger.models import Ledger, Period, PeriodState
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,29 @@ def preempting(span: Span) -> MonthOfPreempting:
 
     Four queries and one more for the preemptors' occupancy.
     """
-    records = list(_records(span))
-    measured = [_measured(record) for record in records]
+    measured = list(_measured_in(span))
     preemptors = {(one.key[0], one.preemptor_workload) for one, _ in measured if one.preemptor_workload}
     histories = workload_histories(preemptors, void_events()) if preemptors else {}
     found = episodes(measured, histories, span.end_ms)
     return MonthOfPreempting(found, _balances(measured, found, span))
+
+
+_REMEMBERED: OrderedDict[tuple[str, str, datetime], MonthOfPreempting] = OrderedDict()
+_MOST_REMEMBERED = 12
+
+
+def preempting_of(period: Period) -> MonthOfPreempting:
+    """The same of a month up to its horizon. Nothing of a closed month changes but by computing it again: what was
+    read of one is remembered until then."""
+    span = Span(to_ms(period.starts_at), to_ms(period.horizon_at or period.starts_at))
+    if period.state != PeriodState.CLOSED or period.computed_at is None:
+        return preempting(span)
+    key = (str(connection.settings_dict["NAME"]), period.month, period.computed_at)
+    found = _REMEMBERED.pop(key, None) or preempting(span)
+    _REMEMBERED[key] = found
+    while len(_REMEMBERED) > _MOST_REMEMBERED:
+        _REMEMBERED.popitem(last=False)
+    return found
 
 
 def worst_first(found: Sequence[Episode]) -> list[Episode]:
@@ -86,31 +105,83 @@ def pool_balances(span: Span, ledger: Ledger, month: MonthOfPreempting | None = 
     return found
 
 
-def _records(span: Span) -> QuerySet[PreemptionRecord]:
-    return (
+# What episodes read of a record, in order: of thousands a month, building whole records would take longest.
+_READ = (
+    "cluster",
+    "preemption",
+    "decided_at",
+    "released_at",
+    "resumed_at",
+    "pool__slug",
+    "milli_gpus",
+    "cause",
+    "victim__slug",
+    "victim_workload",
+    "victim_request",
+    "preemptor__slug",
+    "preemptor_workload",
+    "preemptor_source",
+    "confidence_ppm",
+    "disposition",
+    "queued_only",
+    "drain_gpu_us",
+    "lost_gpu_us",
+    "lost_evidence",
+    "recompute_gpu_us",
+    "recompute_evidence",
+)
+
+
+def _measured_in(span: Span) -> Iterator[Measured]:
+    rows = (
         PreemptionRecord.objects.filter(
             decided_at__gte=to_datetime(span.start_ms), decided_at__lt=to_datetime(span.end_ms)
         )
-        .select_related("pool", "victim", "preemptor")
         .order_by("decided_at", "preemption", "cluster")
+        .values_list(*_READ)
     )
-
-
-def _measured(record: PreemptionRecord) -> Measured:
-    measures = Measures(
-        released_at_ms=to_ms(record.released_at or record.decided_at),
-        drain_gpu_us=record.drain_gpu_us or 0,
-        wait=None,
-        lost=Known(record.lost_gpu_us, record.lost_evidence),
-        recompute=Known(record.recompute_gpu_us, record.recompute_evidence),
-        resumed_at_ms=to_ms(record.resumed_at) if record.resumed_at else None,
-        resumed_pool=None,
-    )
-    return preemption_of(record), measures
+    for (
+        cluster, name, decided_at, released_at, resumed_at, pool, milli_gpus, cause, victim, victim_workload,
+        victim_request, preemptor, preemptor_workload, preemptor_source, confidence_ppm, disposition, queued_only,
+        drain, lost, lost_evidence, recompute, recompute_evidence,
+    ) in rows:  # fmt: skip
+        decided_at_ms = to_ms(decided_at)
+        preemption = Preemption(
+            key=(cluster, name),
+            refs=(),
+            decided_at_ms=decided_at_ms,
+            pool=pool,
+            milli_gpus=milli_gpus,
+            cause=cause,
+            victim=victim,
+            victim_workload=victim_workload,
+            victim_request=victim_request,
+            preemptor=preemptor,
+            preemptor_workload=preemptor_workload,
+            preemptor_source=preemptor_source,
+            confidence_ppm=confidence_ppm,
+            disposition=disposition,
+            queued_only=queued_only,
+        )
+        yield (
+            preemption,
+            Measures(
+                released_at_ms=to_ms(released_at) if released_at else decided_at_ms,
+                drain_gpu_us=drain or 0,
+                wait=None,
+                lost=Known(lost, lost_evidence),
+                recompute=Known(recompute, recompute_evidence),
+                resumed_at_ms=to_ms(resumed_at) if resumed_at else None,
+                resumed_pool=None,
+            ),
+        )
 
 
 def _balances(measured: Sequence[Measured], found: Sequence[Episode], span: Span) -> dict[str, Balance]:
     pool_of = {preemption.key: preemption.pool for preemption, _ in measured}
+    of_pool: defaultdict[str, list[Measured]] = defaultdict(list)
+    for one in measured:
+        of_pool[one[0].pool].append(one)
     ran: defaultdict[str, int] = defaultdict(int)
     unused: defaultdict[str, int] = defaultdict(int)
     for episode in found:
@@ -128,7 +199,7 @@ def _balances(measured: Sequence[Measured], found: Sequence[Episode], span: Span
     )
     return {
         row["pool__slug"]: balance(
-            [one for one in measured if one[0].pool == row["pool__slug"]],
+            of_pool[row["pool__slug"]],
             ran[row["pool__slug"]] + int(row["borrowed"]),
             unused[row["pool__slug"]],
             int(row["undelivered"]),

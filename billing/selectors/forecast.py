@@ -13,7 +13,7 @@ from django.db.models import F, Sum
 from billing.core.budgets import Spending, applies, passed
 from billing.core.forecast import DayToCome, Forecast, exhausted_ms, forecast
 from billing.models import Budget, MonthLine
-from billing.selectors.daily_figures import daily_figures
+from billing.selectors.daily_figures import DailyFigures, daily_figures, held_in
 from billing.selectors.periods import horizon_of
 from billing.selectors.prices import price_segments
 from billing.selectors.terms import contracts_of
@@ -64,22 +64,23 @@ def forecasts(
     span = month.span(zone)
     horizon = horizon_of(span, now_ms)
     horizon_ms = min(max(to_ms(horizon), span.start_ms), span.end_ms)
-    seen = visible_to(Tenant.objects.select_related("holder"), access).order_by("holder__slug")
+    visible = visible_to(Tenant.objects.all(), access).order_by("holder__slug")
     if tenants is not None:
-        seen = seen.filter(holder__slug__in=tenants)
+        visible = visible.filter(holder__slug__in=tenants)
+    seen = list(visible.values_list("pk", "holder__slug"))
     to_come = _days_to_come(horizon_ms, span.end_ms, zone)
     # Of a month that is over nothing is left to guess: what went before is not read, nor priced day by day.
     first_ms = month.plus(-EARLIER_MONTHS).starts_ms(zone) if to_come else span.start_ms
     window = Span(first_ms, horizon_ms)
     everybody = tenants is None and access.sees_all_tenants
-    figures = daily_figures(
-        window,
-        zone,
-        price_segments(window) if to_come else [],
-        None if everybody else [tenant.pk for tenant in seen],
+    of = None if everybody else [pk for pk, _slug in seen]
+    figures = (
+        daily_figures(window, zone, price_segments(window), of)
+        if to_come
+        else DailyFigures({}, held_in(window, zone, of))
     )
     months = [str(month.plus(-back)) for back in range(EARLIER_MONTHS + 1)]
-    booked = _booked(months, [tenant.pk for tenant in seen])
+    booked = _booked(months, [pk for pk, _slug in seen])
     quotas = _token_quotas(month, zone, Span(span.start_ms, horizon_ms), span.end_ms, access)
     first = to_datetime(span.start_ms).astimezone(ZoneInfo(zone)).date()
     last = to_datetime(horizon_ms).astimezone(ZoneInfo(zone)).date()
@@ -89,20 +90,20 @@ def forecasts(
         complete = {day: value for day, value in daily.items() if day < last}
         return forecast(so_far if to_date is None else to_date, complete, to_come, scale)
 
-    def amounts(tenant: Tenant) -> Forecast:
-        daily, lines = figures.amount.get(tenant.slug, {}), booked.get(tenant.pk, {})
+    def amounts(pk: int, slug: str) -> Forecast:
+        daily, lines = figures.amount.get(slug, {}), booked.get(pk, {})
         return made(daily, lines.get(str(month), 0), (sum(lines.values()), sum(daily.values())))
 
     return [
         TenantForecast(
-            tenant.slug,
+            slug,
             str(month),
             to_datetime(horizon_ms),
-            amounts(tenant),
-            made(figures.gpu_us.get(tenant.slug, {}), None, (1, 1)),
-            quotas.get(tenant.slug),
+            amounts(pk, slug),
+            made(figures.gpu_us.get(slug, {}), None, (1, 1)),
+            quotas.get(slug),
         )
-        for tenant in seen
+        for pk, slug in seen
     ]
 
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from copy import copy
 from datetime import datetime
+from typing import NamedTuple
 
 from billing.models import Policy
 from ledger.access import Access
 from ledger.models import Holder, HolderKind
 
 ANOTHER_TENANT = "another tenant"
+
+
+class _Holder(NamedTuple):
+    slug: str
+    kind: int
+    alias: str
 
 
 class Names:
@@ -20,8 +27,8 @@ class Names:
         in_force = policy is not None and (policy.ended_at is None or policy.ended_at > at)
         self._visible_to_all = in_force and policy is not None and policy.names_visible
         self._read_by(access)
-        holders = Holder.objects.select_related("tenant", "service__owner")
-        self._holders = {holder.pk: holder for holder in holders}
+        holders = Holder.objects.values_list("pk", "slug", "kind", "tenant__display_alias")
+        self._holders = {pk: _Holder(slug, kind, alias or "") for pk, slug, kind, alias in holders}
         self._ids = {holder.slug: pk for pk, holder in self._holders.items()}
 
     def _read_by(self, access: Access) -> None:
@@ -47,7 +54,7 @@ class Names:
         holder = self._holders[holder_id]
         if self._open or holder.kind != HolderKind.TENANT or holder_id in self._own:
             return holder.slug
-        return holder.tenant.display_alias or ANOTHER_TENANT
+        return holder.alias or ANOTHER_TENANT
 
     def shown_slug(self, slug: str) -> str:
         """The same for a holder known by its slug."""

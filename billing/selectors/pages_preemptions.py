@@ -94,9 +94,9 @@ def month_preemptions(period: Period, access: Access, names: Names) -> MonthPree
     """By cause, and the pairs that cost most. Three queries."""
     decided = Q(decided_at__gte=period.starts_at, decided_at__lt=period.ends_at)
     visible = preemption_records(access)
-    records = PreemptionRecord.objects.filter(
-        decided, pk__in=visible.filter(decided).order_by().values("pk")
-    ).order_by()
+    records = visible.filter(decided).order_by()
+    if records.query.distinct:
+        records = PreemptionRecord.objects.filter(pk__in=records.values("pk")).order_by()
     rows = (
         records.filter(queued_only=False)
         .values("cause")
@@ -112,12 +112,9 @@ def month_preemptions(period: Period, access: Access, names: Names) -> MonthPree
         )
         .order_by("-count", "cause")
     )
-    cells = sorted(
-        matrix(visible, span_of(period)), key=lambda cell: (-cell.requeued_gpu_us, -cell.preemptions)
-    )
     pairs = [
         Pair(names.shown(cell.preemptor_id), names.shown(cell.victim_id), cell)
-        for cell in cells[:WORST_PAIRS]
+        for cell in matrix(visible, span_of(period), worst=WORST_PAIRS)
     ]
     return MonthPreemptions(
         causes=[_cause_row(row) for row in rows],

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from billing.core.statement import seal
 from billing.models import PoolSlot, Statement, StatementLine, StatementState
-from billing.selectors.pages_months import PoolMonth
+from billing.selectors.pages_months import PoolMonth, TenantMonth
 from ledger.core.figures import set_digits
 from ledger.core.units import gpu_hours_fixed, micro_text
 from ledger.models import AccountKind, Period, Transfer, Unit
@@ -43,15 +43,15 @@ def hours(gpu_us: int) -> str:
 def month_proofs(
     period: Period,
     pools: Sequence[PoolMonth],
-    statements: Sequence[Statement],
+    tenants: Sequence[TenantMonth],
     held: Mapping[int | None, Mapping[str, int]],
 ) -> list[Proof]:
     """A constant number of queries (four). held: of gpu_us_by_tenant, for somebody who sees all tenants."""
     return [
         _capacity_is_conserved(pools),
         *_holders_add_up(period, held),
-        _lines_add_up(statements),
-        _transfers_are_the_totals(period, statements),
+        _lines_add_up(period, tenants),
+        _transfers_are_the_totals(period, tenants),
     ]
 
 
@@ -82,23 +82,20 @@ def _holders_add_up(period: Period, held_by: Mapping[int | None, Mapping[str, in
     ]
 
 
-def _lines_add_up(statements: Sequence[Statement]) -> Proof:
+def _lines_add_up(period: Period, tenants: Sequence[TenantMonth]) -> Proof:
     sums = {
-        row["statement"]: row
-        for row in StatementLine.objects.filter(statement__in=[statement.pk for statement in statements])
+        statement: (int(micro), int(minor))
+        for statement, micro, minor in StatementLine.objects.filter(statement__period=period)
         .values("statement")
         .annotate(micro=Coalesce(Sum("amount_micro"), 0), minor=Coalesce(Sum("amount_minor"), 0))
         .order_by()
+        .values_list("statement", "micro", "minor")
     }
-    none = {"micro": 0, "minor": 0}
     agreeing = sum(
-        (int(found["micro"]), int(found["minor"])) == (statement.total_micro, statement.total_minor)
-        for statement in statements
-        for found in [sums.get(statement.pk, none)]
+        sums.get(one.statement_id, (0, 0)) == (one.total_micro, one.total_minor) for one in tenants
     )
     text = _("Statements: the lines of %(agreeing)s of %(all)s add up to their total.")
-    values = {"agreeing": agreeing, "all": len(statements)}
-    return Proof(text % values, agreeing == len(statements))
+    return Proof(text % {"agreeing": agreeing, "all": len(tenants)}, agreeing == len(tenants))
 
 
 def net_by_tenant(period: Period) -> dict[int, int]:
@@ -117,11 +114,11 @@ def net_by_tenant(period: Period) -> dict[int, int]:
     return net
 
 
-def _transfers_are_the_totals(period: Period, statements: Sequence[Statement]) -> Proof:
+def _transfers_are_the_totals(period: Period, tenants: Sequence[TenantMonth]) -> Proof:
     net = net_by_tenant(period)
-    agreeing = sum(net.get(statement.tenant_id, 0) == statement.total_micro for statement in statements)
+    agreeing = sum(net.get(one.tenant_id, 0) == one.total_micro for one in tenants)
     text = _("Transfers: what %(agreeing)s of %(all)s tenants are charged is what stands posted.")
-    return Proof(text % {"agreeing": agreeing, "all": len(statements)}, agreeing == len(statements))
+    return Proof(text % {"agreeing": agreeing, "all": len(tenants)}, agreeing == len(tenants))
 
 
 def statement_proofs(

@@ -24,18 +24,21 @@ class MatrixCell:
     amount_micro: int = 0
 
 
-def matrix(visible: QuerySet[PreemptionRecord], window: Span) -> list[MatrixCell]:
-    """Cells of preemptions decided in the window, ordered by preemptor and victim slug. Deferrals are not counted."""
-    ids = (
-        visible.filter(
-            decided_at__gte=to_datetime(window.start_ms), decided_at__lt=to_datetime(window.end_ms)
-        )
-        .order_by()
-        .values("pk")
+def matrix(visible: QuerySet[PreemptionRecord], window: Span, worst: int | None = None) -> list[MatrixCell]:
+    """Cells of preemptions decided in the window, ordered by preemptor and victim slug. Deferrals are not counted.
+    worst: only so many, those with the most re-queued time first, then the most preemptions."""
+    decided = visible.order_by().filter(
+        queued_only=False,
+        decided_at__gte=to_datetime(window.start_ms),
+        decided_at__lt=to_datetime(window.end_ms),
     )
+    # What a tenant sees it sees by several ways; sums must count each record once.
+    records = (
+        PreemptionRecord.objects.filter(pk__in=decided.values("pk")) if visible.query.distinct else decided
+    )
+    by_name = (F("preemptor__slug").asc(nulls_first=True), "victim__slug")
     rows = (
-        PreemptionRecord.objects.filter(pk__in=ids, queued_only=False)
-        .values("preemptor_id", "victim_id")
+        records.values("preemptor_id", "victim_id")
         .annotate(
             hits=Count("pk"),
             gpus=Sum("milli_gpus"),
@@ -43,7 +46,7 @@ def matrix(visible: QuerySet[PreemptionRecord], window: Span) -> list[MatrixCell
             waited=Sum("waiting_gpu_us"),
             amount=Sum(Coalesce("amount_micro", 0)),
         )
-        .order_by(F("preemptor__slug").asc(nulls_first=True), "victim__slug")
+        .order_by(*(() if worst is None else ("-requeued", "-hits")), *by_name)[:worst]
     )
     return [
         MatrixCell(

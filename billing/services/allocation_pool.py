@@ -32,6 +32,7 @@ from billing.services.allocation_rows import (
     Accounts,
     ServiceFinding,
     allocation_rows,
+    write_allocation_days,
     write_allocations,
     write_lending,
     write_pool_slots,
@@ -40,8 +41,9 @@ from billing.services.allocation_rows import (
 from billing.services.allocation_usage import Terms, pruned_slots, read_usage, usage_by_slot
 from billing.services.allocation_workloads import ByWorkload, WorkloadDays, workload_days, write_workload_days
 from ledger.core.levels import HolderTimeline, resolve_holders
-from ledger.core.periods import Month, Span, slot_edges, to_datetime, to_ms, utc_days
+from ledger.core.periods import Month, Span, local_midnights, slot_edges, to_datetime, to_ms, utc_days
 from ledger.models import Pool, ServiceClass
+from ledger.selectors.settings import ledger_settings
 
 Int64s = NDArray[np.int64]
 
@@ -54,6 +56,7 @@ class Context:
     """What all pools of a computation share."""
 
     month: Month
+    zone: str
     index: HolderIndex
     accounts: Accounts
     void: list[int]
@@ -66,6 +69,7 @@ class Context:
         index = HolderIndex.load()
         return cls(
             month,
+            ledger_settings().billing_time_zone,
             index,
             Accounts.load(index),
             void_events(),
@@ -83,7 +87,7 @@ def _cuts(versions: Any) -> list[int]:
 @dataclass(frozen=True)
 class Inputs:
     """All that the split of a pool over a run of days needs. edges: of the slots. lending_cuts: see `split_pool`.
-    pruned: slots whose requests are gone."""
+    day_cuts: those, and where days of the billing zone begin. pruned: slots whose requests are gone."""
 
     pool: Pool
     span: Span
@@ -94,6 +98,7 @@ class Inputs:
     pending: Pending
     edges: Int64s
     lending_cuts: list[int]
+    day_cuts: list[int]
     pruned: set[int]
 
 
@@ -135,9 +140,10 @@ def read_inputs(pool: Pool, span: Span, context: Context) -> Inputs:
         *(day.start_ms for day in utc_days(span)),
         *(t for t in price_cuts if span.start_ms < t < span.end_ms),
     ]
+    day_cuts = sorted({*lending_cuts, *local_midnights(span, context.zone)})
     pending = read_pending(pool.pk, span, context.void, context.index, context.pending_counts)
     return Inputs(
-        pool, span, facts, terms, timeline, usage, pending, edges, lending_cuts, pruned_slots(edges)
+        pool, span, facts, terms, timeline, usage, pending, edges, lending_cuts, day_cuts, pruned_slots(edges)
     )
 
 
@@ -170,6 +176,7 @@ def write_result(result: Result, context: Context) -> Written:
     _delete(pool, inputs.span)
     slots = write_pool_slots(pool.pk, split)
     rows = write_allocations(pool.pk, split.edges, result.rows, index)
+    write_allocation_days(pool.pk, split.edges, result.rows, inputs.day_cuts)
     write_lending(pool.pk, split, index)
     write_token_days(pool.pk, sorted({*inputs.lending_cuts}), inputs.span.end_ms)
     write_workload_days(pool.pk, result.days, index)

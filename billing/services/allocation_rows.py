@@ -30,6 +30,7 @@ Int64s = NDArray[np.int64]
 
 UNUSED = tuple(name for name in HOLDER_CATEGORIES if name not in OCCUPIED)
 VALUES = (*HOLDER_CATEGORIES, "measured")
+DAY_CATEGORIES = (*OCCUPIED, "lent", "reserved_idle", "undelivered", "oversold")
 KEYS = ("slot", "holder", "account", "group", "idle")
 
 
@@ -276,6 +277,31 @@ def write_allocations(pool_id: int, edges: Int64s, rows: dict[str, Int64s], inde
             "purpose": ("smallint", rows["group"] % 8),
             "service_idle": ("boolean", rows["idle"]),
             **{f"{name}_gpu_us": ("bigint", rows[name]) for name in VALUES},
+        },
+    )
+
+
+def write_allocation_days(pool_id: int, edges: Int64s, rows: dict[str, Int64s], cuts: list[int]) -> int:
+    """The same, added up by the segments that begin at `cuts` (in order, the first at or before the first slot)."""
+    segment = np.searchsorted(np.array(cuts, np.int64), edges[rows["slot"]], side="right") - 1
+    service_class = rows["group"] // 8
+    order = sort_order(segment, rows["account"], service_class)
+    keys = [values[order] for values in (segment, rows["account"], service_class)]
+    first = np.flatnonzero(changes_at(*keys))
+    if not len(first):
+        return 0
+    segments, accounts, classes = (key[first] for key in keys)
+    return write_rows(
+        "billing_allocationday",
+        {
+            "pool_id": ("bigint", np.full(len(first), pool_id)),
+            "starts_at": ("timestamptz", np.array(cuts, np.int64)[segments]),
+            "account_id": ("bigint", accounts),
+            "service_class": ("smallint", classes),
+            **{
+                f"{name}_gpu_us": ("bigint", np.add.reduceat(rows[name][order], first))
+                for name in DAY_CATEGORIES
+            },
         },
     )
 

@@ -79,11 +79,12 @@ class BudgetsPage(ActingPage):
         return self.access.is_finance or bool(self.access.admin_of)
 
     @cached_property
-    def settable(self) -> list[Tenant]:
-        rows = visible_to(Tenant.objects.select_related("holder"), self.access)
+    def settable(self) -> dict[str, int]:
+        """Slug -> id of the tenants whose budgets this person sets."""
+        rows = visible_to(Tenant.objects.all(), self.access)
         if not self.access.is_finance:
             rows = rows.filter(pk__in=self.access.admin_of)
-        return list(rows.order_by("holder__slug"))
+        return dict(rows.order_by("holder__slug").values_list("holder__slug", "pk"))
 
     def tables(self) -> list[Table]:
         currency = self.ledger.currency
@@ -94,7 +95,7 @@ class BudgetsPage(ActingPage):
         ]
 
     def context(self) -> dict[str, Any]:
-        allowed = {tenant.pk for tenant in self.settable} if self.may_act() else set()
+        allowed = set(self.settable.values()) if self.may_act() else set()
         spent = [row.amount for row in self.forecasts]
         return {
             "month": str(self.month),
@@ -124,7 +125,7 @@ class BudgetsPage(ActingPage):
                 key=lambda row: row.amount.expected or 0,
                 default=None,
             ),
-            "settable": self.settable if self.may_act() else [],
+            "settable": list(self.settable) if self.may_act() else [],
             "removable": [row.budget for row in self.budgets if row.budget.tenant_id in allowed],
             "thresholds": ", ".join(str(percent) for percent in DEFAULT_THRESHOLDS),
         }
@@ -138,9 +139,10 @@ class BudgetsPage(ActingPage):
         return deed(form, by)
 
     def _set(self, form: QueryDict, by: Actor) -> str:
-        tenant = next((one for one in self.settable if one.slug == text_of(form, "tenant")), None)
-        if tenant is None:
+        pk = self.settable.get(text_of(form, "tenant"))
+        if pk is None:
             raise Http404
+        tenant = Tenant.objects.select_related("holder").get(pk=pk)
         limit = _limit_of(form)
         is_money = form.get("kind") == "amount"
         try:

@@ -105,7 +105,7 @@ def tenants_table(
     """What each tenant is charged, against the month before, and what stands behind it."""
 
     def again(name: str) -> Callable[[TenantMonth], int]:
-        return lambda row: getattr(requeued().get(row.statement.tenant.slug), name, 0)
+        return lambda row: getattr(requeued().get(row.tenant), name, 0)
 
     def held(name: str) -> Callable[[TenantMonth], int]:
         return lambda row: row.gpu_us.get(name, 0)
@@ -115,11 +115,10 @@ def tenants_table(
         Column(
             "tenant",
             _("Tenant"),
-            of="statement.tenant.slug",
-            link=lambda row: _to_statement(row.statement),
+            link=lambda row: reverse("billing:statement", args=[row.month, row.tenant]),
             filter=TEXT_FILTER,
         ),
-        Column("amount", _("Amount"), minor_in(currency), of="statement.total_minor", unit=currency),
+        Column("amount", _("Amount"), minor_in(currency), of="total_minor", unit=currency),
         Column(
             "amount_before",
             _("Amount of the month before"),
@@ -131,7 +130,7 @@ def tenants_table(
             "difference",
             _("Difference"),
             minor_in(currency),
-            of=lambda row: None if row.before_minor is None else row.statement.total_minor - row.before_minor,
+            of="difference_minor",
             unit=currency,
             on_page=before is not None,
             html=_difference(currency),
@@ -163,7 +162,6 @@ def tenants_table(
             "state",
             _("State"),
             STATEMENT_STATE,
-            of="statement.state",
             filter=choices_of(STATEMENT_STATES, lambda state: STATEMENT_STATES[state]),
         ),
     ]
@@ -172,7 +170,7 @@ def tenants_table(
         summed = [column for column in columns if column.kind in (GPU_HOURS,)]
         found = {column.key: sum(column.value(row) for row in rows()) for column in summed}
         earlier = [row.before_minor for row in rows() if row.before_minor is not None]
-        now = sum(row.statement.total_minor for row in rows())
+        now = sum(row.total_minor for row in rows())
         return {**found, "amount": now, **({"difference": now - sum(earlier)} if earlier else {})}
 
     return Table(
@@ -190,9 +188,9 @@ def _difference(currency: str) -> Callable[[TenantMonth], Any]:
     money = minor_in(currency)
 
     def html(row: TenantMonth) -> Any:
-        if row.before_minor is None:
+        difference = row.difference_minor
+        if difference is None:
             return "–"
-        difference = row.statement.total_minor - row.before_minor
         return format_html("{}{}", "+" if difference > 0 else "", money.show(difference))
 
     return html

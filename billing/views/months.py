@@ -17,6 +17,7 @@ from billing.selectors.episodes import (
     PoolBalance,
     pool_balances,
     preempting,
+    preempting_of,
     worst_first,
 )
 from billing.selectors.names import Names
@@ -197,6 +198,9 @@ class MonthPage(KnownThenPage, ActingPage):
 
     @cached_property
     def preempting(self) -> MonthOfPreempting:
+        if self.known_at is None:
+            return preempting_of(self.period)
+        # As it was known then: computed again for this look alone.
         ends_at = self.period.horizon_at or self.period.starts_at
         return preempting(Span(to_ms(self.period.starts_at), to_ms(ends_at)))
 
@@ -248,10 +252,8 @@ class MonthPage(KnownThenPage, ActingPage):
             if self.may_act() and self.period.state != PeriodState.CLOSED
             else [],
             "has_residuals": bool(self.residuals),
-            "proofs": month_proofs(
-                self.period, self.pools, [row.statement for row in self.tenants], self.held
-            ),
-            "total_minor": sum(row.statement.total_minor for row in self.tenants),
+            "proofs": month_proofs(self.period, self.pools, self.tenants, self.held),
+            "total_minor": sum(row.total_minor for row in self.tenants),
         }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from django.http import Http404
 from django.utils import timezone
@@ -49,9 +49,10 @@ class PlanPage(TablePage):
         return ledger_and_now()[0]
 
     @cached_property
-    def seen(self) -> list[Tenant]:
-        rows = visible_to(Tenant.objects.select_related("holder"), self.access)
-        return list(rows.order_by("holder__slug"))
+    def seen(self) -> list[str]:
+        """Slugs of the tenants that can be planned for."""
+        rows = visible_to(Tenant.objects.all(), self.access).order_by("holder__slug")
+        return list(rows.values_list("holder__slug", flat=True))
 
     @cached_property
     def pools(self) -> list[Pool]:
@@ -62,12 +63,20 @@ class PlanPage(TablePage):
 
     @cached_property
     def tenant(self) -> Tenant | None:
-        wanted = self.asked("tenant") or (self.seen[0].slug if len(self.seen) == 1 else "")
-        return _named(self.seen, wanted)
+        wanted = self.asked("tenant") or (self.seen[0] if len(self.seen) == 1 else "")
+        if not wanted:
+            return None
+        if wanted not in self.seen:
+            raise Http404
+        return Tenant.objects.select_related("holder").get(holder__slug=wanted)
 
     @cached_property
     def pool(self) -> Pool | None:
-        return _named(self.pools, self.asked("pool"))
+        wanted = self.asked("pool")
+        found = next((pool for pool in self.pools if pool.slug == wanted), None)
+        if wanted and found is None:
+            raise Http404
+        return found
 
     @cached_property
     def milli_gpus(self) -> int | None:
@@ -121,19 +130,6 @@ class PlanPage(TablePage):
             "idle_then": sum(month.then.gpu_us["reserved_idle"] for month in self.months),
             "chart": plan_chart(self.months) if self.months else None,
         }
-
-
-Named = TypeVar("Named", Tenant, Pool)
-
-
-def _named(rows: list[Named], slug: str) -> Named | None:
-    """The one of that name, None for no name. What is not seen does not exist."""
-    if not slug:
-        return None
-    found = next((row for row in rows if row.slug == slug), None)
-    if found is None:
-        raise Http404
-    return found
 
 
 def parts_of(months: Sequence[PlannedMonth]) -> list[PlannedPart]:

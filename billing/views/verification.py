@@ -58,6 +58,10 @@ CHECK_WORDS: dict[str, tuple[Text, Text]] = {
         gettext_lazy("Pairs equal lending"),
         gettext_lazy("What lenders lent to each borrower adds up to what was lent and to what was borrowed."),
     ),
+    "days_equal_slots": (
+        gettext_lazy("Days equal slots"),
+        gettext_lazy("What is kept added up by day, for pages and forecasts, is the sum of the slots."),
+    ),
     "posted_is_target": (
         gettext_lazy("Posted is target"),
         gettext_lazy("What stands posted for a month equals what its facts and terms say, line by line."),

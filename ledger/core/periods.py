@@ -119,6 +119,20 @@ def slot_edges(start_ms: int, end_ms: int, cuts: Iterable[int] = ()) -> NDArray[
     return np.unique(np.concatenate([ends, hours, inner]))
 
 
+def local_midnights(span: Span, zone: str) -> list[int]:
+    """Where days of the zone begin inside the span, its start left out. Of a midnight shown twice, the earlier."""
+    tz = ZoneInfo(zone)
+    found: list[int] = []
+    day = to_datetime(span.start_ms).astimezone(tz).date()
+    while True:
+        day += timedelta(days=1)
+        begins_ms = to_ms(datetime(day.year, day.month, day.day, tzinfo=tz).astimezone(UTC))
+        if begins_ms >= span.end_ms:
+            return found
+        if begins_ms > span.start_ms:
+            found.append(begins_ms)
+
+
 def utc_days(span: Span) -> Iterator[Span]:
     """The UTC days of a span, the first and last cut to it: the units in which books are computed again."""
     start_ms = span.start_ms

@@ -93,7 +93,13 @@ def test_checking_changes_nothing(books: Pool) -> None:
         (
             "UPDATE billing_allocation SET borrowed_gpu_us = borrowed_gpu_us + 1 WHERE borrowed_gpu_us > 0",
             None,
-            {"capacity is conserved", "pairs equal lending", "posted is target", "books follow from facts"},
+            {
+                "capacity is conserved",
+                "pairs equal lending",
+                "days equal slots",
+                "posted is target",
+                "books follow from facts",
+            },
         ),
         (
             "DELETE FROM billing_poolslot WHERE starts_at = '2026-10-01T01:00Z'",
@@ -104,6 +110,16 @@ def test_checking_changes_nothing(books: Pool) -> None:
             "UPDATE billing_lendingday SET gpu_us = gpu_us - 1",
             None,
             {"pairs equal lending", "books follow from facts"},
+        ),
+        (
+            "UPDATE billing_allocationday SET borrowed_gpu_us = borrowed_gpu_us + 1 WHERE borrowed_gpu_us > 0",
+            None,
+            {"days equal slots", "books follow from facts"},
+        ),
+        (
+            "DELETE FROM billing_allocationday WHERE borrowed_gpu_us > 0",
+            None,
+            {"days equal slots", "books follow from facts"},
         ),
         (
             "INSERT INTO billing_tokenday (pool_id, starts_at, tenant_id, model_id, served, requests, input_tokens, "

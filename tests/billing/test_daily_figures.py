@@ -3,46 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from importlib import import_module
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
+from billing.models import AllocationDay, RateCard
 from billing.selectors.allocations import AllocationQuestion, allocations
 from billing.selectors.daily_figures import daily_figures
-from billing.selectors.prices import PriceSegment, price_segments
-from ledger.core.periods import Span, to_ms
-from ledger.models import Tenant
-from tests.billing.level_facts import hour
-from tests.billing.page_books import make_books
+from billing.selectors.prices import price_segments
+from billing.services.months import compute_month
+from ledger.core.periods import Month, Span, to_ms
+from ledger.models import Ledger, Tenant
+from tests.billing.level_facts import MONTH, hour
+from tests.billing.page_books import HOURS_OF_OCTOBER, make_books
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
 WINDOW = Span(to_ms(hour(-30)), to_ms(hour(80)))
-ZONE = "Asia/Shanghai"
+# Its midnight is at 4 o'clock UTC: in the middle of what the books hold.
+ZONE = "America/New_York"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _books(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock(), transaction.atomic():
         make_books()
+        Ledger.objects.update(billing_time_zone=ZONE)
         yield
         transaction.set_rollback(True)
 
 
-def dearer_from_the_fifth_hour(segments: list[PriceSegment], missing: str = "") -> list[PriceSegment]:
+def dearer_from_the_fifth_hour(missing: str = "") -> None:
     """The price changes in the middle of a day, to one that does not divide evenly; a category may lose it."""
-    cut = hour(5)
-    before = [replace(one, ends_at=cut) for one in segments]
-    after = [replace(one, starts_at=cut, price_micro=one.price_micro * 7 // 3) for one in segments]
-    return before + [one for one in after if one.category != missing]
+    before = RateCard.objects.get()
+    RateCard.objects.update(ended_at=hour(5))
+    after = RateCard.objects.create(name="dearer", valid_from=hour(5))
+    for price in before.gpu_prices.exclude(category=missing):
+        price.pk, price.rate_card, price.price_micro = None, after, price.price_micro * 7 // 3
+        price.save()
 
 
 @pytest.mark.parametrize("missing", ["", "reserved_used", "on_demand"])
 def test_a_day_cut_by_a_new_price_is_the_sum_of_its_slots(missing: str) -> None:
-    prices = dearer_from_the_fifth_hour(price_segments(WINDOW), missing)
+    dearer_from_the_fifth_hour(missing)
+    compute_month(Month.parse(MONTH), horizon=hour(HOURS_OF_OCTOBER), everything=True)
+    prices = price_segments(WINDOW)
     figures = daily_figures(WINDOW, ZONE, prices, None)
     rows = allocations(AllocationQuestion(WINDOW, ZONE, ("tenant",), "day"), prices)
     tenants = set(Tenant.objects.values_list("holder__slug", flat=True))
@@ -52,7 +60,7 @@ def test_a_day_cut_by_a_new_price_is_the_sum_of_its_slots(missing: str) -> None:
             day = row.starts_at.astimezone(ZoneInfo(ZONE)).date()
             assert figures.amount[tenant][day] == (row.amount_micro or 0), (tenant, day)
             compared += 1
-    assert compared >= 3
+    assert compared >= 6  # three tenants on both sides of midnight
     assert any(row.amount_micro is None for row in rows) is bool(missing)
 
 
@@ -61,3 +69,15 @@ def test_only_the_tenants_asked_for_are_added_up() -> None:
     figures = daily_figures(WINDOW, ZONE, price_segments(WINDOW), [acme.pk])
     assert set(figures.amount) == set(figures.gpu_us) == {"acme"}
     assert sum(figures.gpu_us["acme"].values()) == 44 * 3_600_000_000
+
+
+def test_months_that_were_computed_before_get_the_sums_that_computing_makes() -> None:
+    dearer_from_the_fifth_hour()
+    compute_month(Month.parse(MONTH), horizon=hour(HOURS_OF_OCTOBER), everything=True)
+    computed = list(AllocationDay.objects.order_by("pk").values())
+    assert len({row["starts_at"] for row in computed}) == 3  # at midnight of both zones, and at the new price
+    AllocationDay.objects.all().delete()
+    fill = import_module("billing.migrations.0020_allocation_days").FILL
+    with connection.cursor() as cursor:
+        cursor.execute(fill)
+    assert list(AllocationDay.objects.order_by("pk").values()) == computed
