@@ -7,6 +7,7 @@ before (`StatementDetail`).
 
 from __future__ import annotations
 
+import io
 import json
 from bisect import bisect_right
 from collections import defaultdict
@@ -14,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
-import zstandard
 from django.db import connection, transaction
 from django.db.models import Q
 
@@ -31,6 +31,7 @@ from billing.models import (
 from billing.selectors.annexes import annex_rows
 from billing.selectors.names import Names
 from billing.sql_exports import LENDERS_OF, SLOTS_OF_ACCOUNT
+from ledger.core import zstd
 from ledger.core.periods import to_ms
 from ledger.models import Purpose, ServiceClass
 
@@ -292,7 +293,7 @@ def hits_of_file(rows: Iterable[Sequence[str]]) -> Iterator[Hit]:
 
 
 def packed(detail: Iterable[Slice | Hit]) -> bytes:
-    compressor = zstandard.ZstdCompressor(level=9).compressobj()
+    compressor = zstd.ZstdCompressor(level=9)
     pieces = [compressor.compress((_text(one) + "\n").encode()) for one in detail]
     return b"".join((*pieces, compressor.flush()))
 
@@ -305,11 +306,9 @@ def _text(one: Slice | Hit) -> str:
 
 
 def unpacked(content: bytes) -> Iterator[Slice | Hit]:
-    rest = b""
-    for piece in zstandard.ZstdDecompressor().read_to_iter(content):
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
-            yield _read(line.decode())
+    with zstd.ZstdFile(io.BytesIO(content)) as lines:
+        for line in lines:
+            yield _read(line.decode().removesuffix("\n"))
 
 
 def _read(text: str) -> Slice | Hit:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
-import zstandard
 
 from ingest.core.adapters.base import Event, Refused, SourceConfig
 from ingest.core.unpack import NDJSON
 from ingest.services.inbox import Body, accept_batch
 from ingest.services.native_records import refused_record
+from ledger.core import zstd
 
 DOOR = "collector"
 BATCH_EVENTS = 50_000
@@ -44,7 +44,7 @@ def _parts(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 
 def _accept(source: SourceConfig, lines: list[bytes]) -> int:
-    content = zstandard.ZstdCompressor(level=3).compress(b"\n".join(lines))
+    content = zstd.compress(b"\n".join(lines), 3)
     batch, _ = accept_batch(
         Body(content, NDJSON, "zstd"), door=DOOR, submitted_by=f"{DOOR}:{source.name}", origin=source.name
     )

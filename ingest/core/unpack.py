@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
-import zstandard
 
 from ingest.core.body import KEPT_OF_OVERSIZE, MIB
 from ingest.core.body import Broken as Broken
@@ -18,14 +17,13 @@ from ingest.core.body import Limits as Limits
 from ingest.core.body import Lines as Lines
 from ingest.core.json_array import cut_array
 from ingest.core.spans import PADDING, Spans
+from ledger.core import zstd
 
 # --- unpacking ----------------------------------------------------------------------------------------------
 
 ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "zstd"})
 BLOCK_BYTES = 2 * MIB
 SHORTEST_EVENT_BYTES = 64
-# A zstd block of 4 bytes can unpack to 128 KiB, and the library has no output limit: so feed it in small bites.
-ZSTD_BITE_BYTES = 512
 
 
 def unpack(chunks: Iterable[bytes], encoding: str, limit_bytes: int) -> Iterator[bytes]:
@@ -79,29 +77,27 @@ def _gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _unzstd(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    frame = zstandard.ZstdDecompressor().decompressobj()
+    frame = zstd.ZstdDecompressor()
     begun = False
     gathered: list[bytes] = []
-    gathered_bytes = 0
+    missing = BLOCK_BYTES
     for chunk in chunks:
-        view = memoryview(chunk)
-        for start in range(0, len(view), ZSTD_BITE_BYTES):
-            bite = bytes(view[start : start + ZSTD_BITE_BYTES])
-            while bite:
-                if frame.eof:
-                    frame = zstandard.ZstdDecompressor().decompressobj()
-                begun = True
-                try:
-                    block = frame.decompress(bite)
-                except zstandard.ZstdError as error:
-                    yield b"".join(gathered)
-                    raise Broken("broken_compression", f"zstd: {error}") from None
-                bite = frame.unused_data if frame.eof else b""
-                gathered.append(block)
-                gathered_bytes += len(block)
-            if gathered_bytes >= BLOCK_BYTES:
+        data = chunk
+        while data or not (frame.eof or frame.needs_input):
+            if frame.eof:  # another frame follows
+                frame = zstd.ZstdDecompressor()
+            begun = True
+            try:
+                block = frame.decompress(data, missing)
+            except zstd.ZstdError as error:
                 yield b"".join(gathered)
-                gathered, gathered_bytes = [], 0
+                raise Broken("broken_compression", f"zstd: {error}") from None
+            data = frame.unused_data if frame.eof else b""
+            gathered.append(block)
+            missing -= len(block)
+            if not missing:
+                yield b"".join(gathered)
+                gathered, missing = [], BLOCK_BYTES
     yield b"".join(gathered)
     if begun and not frame.eof:
         raise Broken("broken_compression", "zstd: the body breaks off")

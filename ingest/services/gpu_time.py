@@ -13,13 +13,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-import zstandard
 from django.db import connection, transaction
 
 from ingest.core.gpu_time import Served, TokenWeights, window_shares
 from ingest.core.unpack import NDJSON
 from ingest.services.inbox import Body, accept_batch
 from ingest.sql.gpu_time import ENGINE_WINDOWS, SERVED
+from ledger.core import zstd
 from ledger.core.periods import to_datetime, to_ms
 from ledger.core.units import seconds_text
 from ledger.models import Source
@@ -60,7 +60,7 @@ def attribute_gpu_time(source: Source, now: datetime) -> int | None:
     if not events:
         return None
     content = b"\n".join(msgspec.json.encode(event) for event in events)
-    packed = zstandard.ZstdCompressor(level=3).compress(content)
+    packed = zstd.compress(content, 3)
     batch, _ = accept_batch(
         Body(packed, NDJSON, "zstd"), door=DOOR, submitted_by=DOOR, origin=locked.name or locked.uri
     )

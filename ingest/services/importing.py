@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-import zstandard
 from django.db import transaction
 
 from ingest.core.parse import Rejected, parse_lines, refused_line, rejected_rest
@@ -13,6 +12,7 @@ from ingest.core.unpack import BATCH, NDJSON, Broken, Limits, Lines, cut, unpack
 from ingest.models import Batch, BatchState
 from ingest.services.booking import Judged, Receipt, book_batch
 from ingest.services.inbox import Body, accept_batch
+from ledger.core import zstd
 
 DOOR = "import_events"
 BATCH_EVENTS = 50_000
@@ -112,7 +112,7 @@ def _body_of(part: Part) -> Body:
     # Elements of an array may span lines; those of a file by lines never do.
     is_by_lines = not any(b"\n" in raw for raw in part.raw)
     content = b"\n".join(part.raw) if is_by_lines else b"[" + b",".join(filter(None, part.raw)) + b"]"
-    packed = zstandard.ZstdCompressor(level=3).compress(content)
+    packed = zstd.compress(content, 3)
     return Body(packed, NDJSON if is_by_lines else BATCH, "zstd")
 
 

@@ -13,7 +13,6 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import zstandard
 from django.conf import settings
 from django.db import connection, transaction
 from django.utils.module_loading import import_string
@@ -23,6 +22,7 @@ from ingest.models import Batch, BatchState, QuarantinedEvent
 from ingest.services.raw_cursor import raw_cursor
 from ingest.sql import pruning as statements
 from ingest.sql import requests as request_sql
+from ledger.core import zstd
 from ledger.locks import Lock, acquire
 from ledger.models import Ledger, Period, PeriodState, PrunedDay, PrunedRows
 from ledger.selectors.settings import ledger_settings
@@ -149,8 +149,7 @@ def _write(cursor: Cursor[Any], day: date, path: Path) -> None:
     copy = sql.SQL(statements.ARCHIVE.replace("%(day)s", "{day}")).format(day=sql.Literal(day.isoformat()))
     temporary = path.with_suffix(".part")
     with temporary.open("wb") as file:
-        packer = zstandard.ZstdCompressor(level=9)
-        with packer.stream_writer(file, closefd=False) as packed, cursor.copy(copy) as rows:
+        with zstd.ZstdFile(file, "w", level=9) as packed, cursor.copy(copy) as rows:
             for data in rows:
                 packed.write(data)
         file.flush()
@@ -169,7 +168,7 @@ def _checked(path: Path, rows: int) -> str:
 
 def archived_rows(path: Path) -> Iterator[dict[str, str]]:
     """The rows of an archive file, by the names of its header."""
-    with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as unpacked:
+    with zstd.ZstdFile(path) as unpacked:
         yield from csv.DictReader(io.TextIOWrapper(unpacked, encoding="utf-8", newline=""))
 
 

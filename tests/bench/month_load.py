@@ -16,7 +16,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
-import zstandard
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connection, transaction
@@ -25,6 +24,7 @@ from billing.binary_copy import write_rows
 from billing.services.configuration import apply_document
 from ingest.services.booking import book_batch
 from ingest.services.inbox import Body, accept_batch
+from ledger.core import zstd
 from ledger.core.periods import to_datetime
 from ledger.core.units import MS_PER_DAY, MS_PER_HOUR
 from ledger.models import Booking, Identity, Pool, Source
@@ -131,7 +131,7 @@ def deliver(lines: Iterator[bytes], key: str) -> None:
     """Send events through the inbox and book them; each has to be new and without fault."""
     number = 0
     while block := [line for line, _ in zip(lines, range(_BATCH_EVENTS), strict=False)]:
-        packed = zstandard.ZstdCompressor(level=1).compress(b"\n".join(block))
+        packed = zstd.compress(b"\n".join(block), 1)
         batch, _ = accept_batch(
             Body(packed, "application/x-ndjson", "zstd"),
             door="bench",

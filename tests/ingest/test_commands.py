@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 from django.core.management import CommandError, call_command
 
 from ingest.models import Batch, QuarantinedEvent
 from ingest.services import importing
+from ledger.core import zstd
 from ledger.models import AuditEntry, Event, Level, Source
 from tests.ingest.feeding import all_facts, deliver, event, lines, occupancy, small_world
 
@@ -39,7 +39,7 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
     content = lines(*some(10))
     (tmp_path / "a.ndjson").write_bytes(content)
     (tmp_path / "b.ndjson.gz").write_bytes(gzip.compress(content))
-    (tmp_path / "c.ndjson.zst").write_bytes(zstandard.ZstdCompressor().compress(content))
+    (tmp_path / "c.ndjson.zst").write_bytes(zstd.compress(content))
     (tmp_path / "d.json").write_text(json.dumps(some(11), indent=2))
     assert said("import_events", str(tmp_path / "a.ndjson")).startswith("received 10, booked 10, duplicate 0")
     for name in ("b.ndjson.gz", "c.ndjson.zst"):
