@@ -45,6 +45,11 @@ class Rows:
         elif not missing.all():
             self.gaps.append((name, kind, values, missing))
 
+    def unless_usual(self, name: str, kind: str, values: Int64s, usual: int) -> None:
+        """A column left out of the statement where all have the value that the table gives it by itself."""
+        if (values != usual).any():
+            self.numbers.append((name, kind, values))
+
     def bytes_of_one_length(self, name: str, values: NDArray[np.void]) -> None:
         self.fixed.append((name, values))
 
@@ -64,6 +69,10 @@ class Rows:
 
     def packed(self) -> bytes:
         """All rows between the format's signature and trailer."""
+        return b"".join((SIGNATURE, self.body(), TRAILER))
+
+    def body(self) -> bytes:
+        """All rows, to stand between others."""
         rows = Ragged(self._lead())
         for _, kind, values, missing in self.gaps:
             size = np.dtype(_TYPES[kind]).itemsize
@@ -74,7 +83,7 @@ class Rows:
             rows.words(words.view("<u8").ravel(), np.where(missing, 0, size))
         for _, spans, prefix in self.texts:
             _add_text(rows, spans, prefix)
-        return b"".join((SIGNATURE, rows.packed()[0], TRAILER))
+        return rows.packed()[0]
 
     def _lead(self) -> NDArray[np.void]:
         parts: list[tuple[str, str]] = [("fields", ">i2")]

@@ -138,6 +138,32 @@ class Shape:
         guesses = [one.end - one.start if names.get(one.path) in strict else 0 for one in values]
         return cls(stretches, fields, tuple(guesses))
 
+    def fixed(self, values: Mapping[str, bytes]) -> Shape:
+        """The shape of those lines of this one where some fields have these values: fewer stretches to walk over.
+
+        Only texts that differ may be fixed, and a stretch that would become too long stays as it is.
+        """
+        stretches = [self.stretches[0]]
+        moved = [(0, 0)]  # for each stretch of before: in which it is now, and where in it
+        guesses: list[int] = []
+        names = {first[0]: name for name, (first, last) in self.fields.items() if last == (first[0] + 1, 0)}
+        for number, (stretch, guess) in enumerate(zip(self.stretches[1:], self.guesses, strict=True)):
+            value = values.get(names.get(number, ""))
+            if value is None or len(stretches[-1]) + len(value) + len(stretch) > _LONGEST_STRETCH:
+                stretches.append(stretch)
+                guesses.append(guess)
+                moved.append((len(stretches) - 1, 0))
+            else:
+                moved.append((len(stretches) - 1, len(stretches[-1]) + len(value)))
+                stretches[-1] += value + stretch
+
+        def place(stretch: int, offset: int) -> tuple[int, int]:
+            now, behind = moved[stretch]
+            return now, behind + offset
+
+        fields = {name: (place(*first), place(*last)) for name, (first, last) in self.fields.items()}
+        return Shape(tuple(stretches), fields, tuple(guesses))
+
     def match(self, buffer: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, Found]:
         """(which of the lines have this shape, the places of their fields)"""
         rows = np.arange(len(starts))

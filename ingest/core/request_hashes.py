@@ -7,10 +7,10 @@ once per text, and neighbours of them where one is the same throughout are put t
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from ingest.core.ragged import Ragged
@@ -50,13 +50,9 @@ def hashes(numbers: Sequence[Int64s], texts: Mapping[str, Column]) -> Digests:
             pending = _together(pending, encoded)
     rows.spans(_as_spans(pending))
     content, starts, ends = rows.packed()
-    view, blake2b = memoryview(content), hashlib.blake2b
-    return digests_of(
-        [
-            blake2b(view[start:end], digest_size=HASH_BYTES).digest()
-            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-        ]
-    )
+    hashed = xxhash.xxh3_128_digest
+    bounds = zip(starts.tolist(), ends.tolist(), strict=True)
+    return digests_of([hashed(content[start:end]) for start, end in bounds])
 
 
 def _together(first: Coded, second: Coded) -> Coded:

@@ -9,7 +9,7 @@ verdict counts; so the ways can differ in speed only. Tests compare them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -144,18 +144,23 @@ class RequestReader:
         self._fewest = fewest
         self._shapes: dict[bytes, Shape | None] = {}
         self._usual: Shape | None = None
+        self._shared: dict[str, bytes] = {}  # texts that all lines of the last chunk shared
+        self._fixed: Shape | None = None  # the usual shape with those texts in it
 
     def read(self, first: int, raw: Sequence[bytes], limits: Limits) -> tuple[Requests | None, Left]:
         """(requests, the lines left to `parse_line`), both in order. Blank lines are in neither."""
         lines = raw if isinstance(raw, Spans) else Spans.of(raw, between=b"\n")
         ends = _without_carriage_returns(lines)
         plain = np.flatnonzero(_are_plain(lines, ends, limits))
-        rows, found = self._find(lines, ends, plain)
+        rows, found, fixed = self._find(lines, ends, plain)
         requests = None
         is_left = lines.ends > lines.starts
         if len(rows):
-            requests, is_sound = self._judge(first + rows, lines.take(rows), found)
+            requests, is_sound = self._judge(first + rows, lines.take(rows), found, fixed)
             is_left[rows[is_sound]] = False
+            self._fix(
+                requests, lines.buffer, {name: (s[is_sound], e[is_sound]) for name, (s, e) in found.items()}
+            )
         rows = plain[is_left[plain]]
         if len(rows):
             others, is_sound = self._decode(first + rows, lines.take(rows))
@@ -166,17 +171,24 @@ class RequestReader:
 
     # --- shapes ---------------------------------------------------------------------------------------------
 
-    def _find(self, lines: Spans, ends: Int64s, rows: Int64s) -> tuple[Int64s, Found]:
-        """(which of the rows have a shape that many have, the places of their fields)
+    def _find(self, lines: Spans, ends: Int64s, rows: Int64s) -> tuple[Int64s, Found, Mapping[str, bytes]]:
+        """(which of the rows have a shape that many have, the places of their fields, texts that all of them share)
 
         Places of absent fields end before they start.
         """
         groups: list[tuple[Int64s, Found]] = []
+        count = len(rows)
+        if self._fixed is not None and count >= self._fewest:
+            places, found = self._fixed.match(lines.buffer, lines.starts[rows], ends[rows])
+            if len(places) == count:
+                return rows, found, self._shared
+            groups.append((rows[places], found))
+            rows = np.delete(rows, places)
         if self._usual is not None and len(rows) >= self._fewest:  # it nearly always takes all
             places, found = self._usual.match(lines.buffer, lines.starts[rows], ends[rows])
             groups.append((rows[places], found))
-            if len(places) * 2 < len(rows):
-                self._usual = None
+            if sum(len(group) for group, _ in groups) * 2 < count:
+                self._usual = self._fixed = None
             rows = np.delete(rows, places)
         if len(rows) >= self._fewest:
             shapes = self._frequent(lines, ends, rows)
@@ -187,7 +199,21 @@ class RequestReader:
                 places, found = shape.match(lines.buffer, lines.starts[likely], ends[likely])
                 groups.append((likely[places], found))
                 rows = np.setdiff1d(rows, likely[places], assume_unique=True)
-        return _in_order([group for group in groups if len(group[0])])
+        return *_in_order([group for group in groups if len(group[0])]), {}
+
+    def _fix(self, requests: Requests | None, buffer: bytes, found: Found) -> None:
+        """Have the next chunk walked with the texts that were the same throughout this one: most lines share some."""
+        shared: dict[str, bytes] = {}
+        if requests is not None and self._usual is not None:
+            columns = requests.texts | {"source": requests.sources}
+            for name in _TEXT_READERS.keys() & found.keys():
+                column, (starts, ends) = columns[name], found[name]
+                if isinstance(column, Coded) and len(column.values) == 1 and ends[0] >= starts[0]:
+                    shared[name] = buffer[starts[0] : ends[0]]
+        if self._usual is None or not shared:
+            self._fixed, self._shared = None, {}
+        elif self._fixed is None or shared != self._shared:
+            self._fixed, self._shared = self._usual.fixed(shared), shared
 
     def _frequent(self, lines: Spans, ends: Int64s, rows: Int64s) -> list[Shape]:
         """Shapes that enough of the rows have, as far as a sample of them shows, most frequent first."""
@@ -209,9 +235,11 @@ class RequestReader:
 
     # --- values ---------------------------------------------------------------------------------------------
 
-    def _judge(self, lines: Int64s, raw: Spans, found: Found) -> tuple[Requests | None, Bools]:
+    def _judge(
+        self, lines: Int64s, raw: Spans, found: Found, shared: Mapping[str, bytes]
+    ) -> tuple[Requests | None, Bools]:
         """(requests of the rows that are plainly sound, which those are)"""
-        reading = _Reading(raw.buffer, found, len(lines))
+        reading = _Reading(raw.buffer, found, len(lines), shared)
         count = len(lines)
         absent = np.full(count, ABSENT, np.int64)
         numbers = {name: reading.number(name) for name in ("deferrals", *NUMBERS) if name in found}
@@ -334,7 +362,8 @@ def _in_order(groups: list[tuple[Int64s, Found]]) -> tuple[Int64s, Found]:
 class _Reading:
     """Reads the fields of some lines; `is_sound` tells which lines had nothing odd so far."""
 
-    def __init__(self, buffer: bytes, found: Found, count: int) -> None:
+    def __init__(self, buffer: bytes, found: Found, count: int, shared: Mapping[str, bytes]) -> None:
+        self._shared = shared
         self._buffer = buffer
         self._found = found
         self._count = count
@@ -375,6 +404,8 @@ class _Reading:
     def text(self, name: str) -> Coded:
         if name not in self._found:
             return Coded.constant(None, self._count)
+        if (text := self._shared.get(name)) is not None:
+            return Coded.constant(_CODED_READERS[name](text), self._count)
         column, is_sound = columns.coded(self._spans(name), _CODED_READERS[name])
         self.is_sound &= is_sound
         return column

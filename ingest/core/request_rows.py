@@ -19,6 +19,7 @@ from ingest.core.request_content import (
     ABSENT,
     HASHED_NUMBERS,
     NUMBERS,
+    REQUEST_TYPE,
     TEXTS,
     number_values,
     text_values,
@@ -194,15 +195,16 @@ class Requests:
         rows.number("source_id", "bigint", ids.source)
         rows.number("booking_id", "bigint", np.full(len(self), booking_id, np.int64))
         rows.number("line", "integer", self.line)
-        rows.number("type", "smallint", self.type)
+        rows.unless_usual("type", "smallint", self.type, REQUEST_TYPE)
         rows.number("starts_at", "timestamptz", self.starts_ms)
         rows.number("ends_at", "timestamptz", self.ends_ms)
         rows.number("pool_id", "bigint", ids.pool)
         rows.number("model_id", "bigint", ids.model)
-        rows.number("attempt", "integer", self.attempt)
+        rows.unless_usual("attempt", "integer", self.attempt, 1)
         rows.number("outcome", "smallint", self.codes("outcome", OUTCOMES))
-        rows.number("service_class", "smallint", self.codes("service_class", SERVICE_CLASSES))
-        rows.number("requests", "integer", self.requests)
+        classes = self.codes("service_class", SERVICE_CLASSES)
+        rows.unless_usual("service_class", "smallint", classes, SERVICE_CLASSES[None])
+        rows.unless_usual("requests", "integer", self.requests, 1)
         rows.optional("identity_id", "bigint", ids.identity, ABSENT)
         rows.optional("service_id", "bigint", ids.service, ABSENT)
         rows.optional("queued_at", "timestamptz", self.queued_ms, ABSENT)

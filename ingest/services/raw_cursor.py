@@ -5,22 +5,47 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from django.db import connection
-from psycopg import Connection, Cursor, Error, errors
+from psycopg import Connection, Copy, Cursor, Error, errors
 from psycopg.copy import LibpqWriter
+
+from ingest.core.binary_rows import SIGNATURE, TRAILER
 
 Settled = Callable[[bool], None]
 """Told whether all rows went in; False if the primary key objected, and then none of them is in the table."""
 
 Answered = Callable[[list[Any]], None]
 
-_Open = tuple[AbstractContextManager[Any], Callable[[], None]]
-"""What to leave, and how to end it in an orderly way."""
-
-# What the driver may hold back for the server before it waits: a whole block, so that a COPY never waits for its rows.
+# What the driver may hold back for the server before it waits: whole blocks, so that a COPY never waits for its rows.
 _UNSENT_BYTES = 64 * 1024 * 1024
+# Blocks that one COPY takes: with every new one somebody waits until PostgreSQL is through with the one before.
+_MOST_BLOCKS = 8
+
+
+@dataclass(slots=True)
+class _OpenCopy:
+    """A COPY under way, and for each of its blocks whom to tell the outcome."""
+
+    statement: str
+    manager: AbstractContextManager[Copy]
+    copy: Copy
+    waiting: list[Settled] = field(default_factory=list)
+
+    def takes(self, statement: str) -> bool:
+        return statement == self.statement and len(self.waiting) < _MOST_BLOCKS
+
+    def add(self, rows: bytes, settled: Settled) -> None:
+        self.copy.write(rows)
+        self.waiting.append(settled)
+
+
+@dataclass(slots=True)
+class _OpenQuery:
+    manager: AbstractContextManager[Any]
+    answered: Answered
 
 
 class BookingCursor(Cursor[Any]):
@@ -29,7 +54,7 @@ class BookingCursor(Cursor[Any]):
     Whatever else is executed first settles what is open; nobody needs to know that there is something.
     """
 
-    _open: _Open | None = None
+    _open: _OpenCopy | _OpenQuery | None = None
 
     def execute(self, *arguments: Any, **options: Any) -> BookingCursor:
         self.settle()
@@ -41,11 +66,16 @@ class BookingCursor(Cursor[Any]):
         return super().copy(*arguments, **options)
 
     def begin_copy(self, statement: str, rows: bytes, settled: Settled) -> None:
-        """Start to copy, in a savepoint; `settled` is called when the outcome is known."""
-        self.execute("SAVEPOINT open_copy")
-        manager = super().copy(statement, writer=LibpqWriter(self, flush_threshold=_UNSENT_BYTES))
-        manager.__enter__().write(rows)
-        self._open = manager, lambda: settled(self._is_all_new(manager))
+        """Start to copy a block of binary rows, in a savepoint; `settled` is called when the outcome is known.
+
+        A COPY of the same columns that is open takes some more blocks; the outcome is then that of all of them.
+        """
+        if not isinstance(self._open, _OpenCopy) or not self._open.takes(statement):
+            self.execute("SAVEPOINT open_copy")
+            manager = super().copy(statement, writer=LibpqWriter(self, flush_threshold=_UNSENT_BYTES))
+            self._open = _OpenCopy(statement, manager, manager.__enter__())
+            self._open.copy.write(SIGNATURE)
+        self._open.add(rows, settled)
 
     def begin_query(self, statement: str, parameters: dict[str, Any], answered: Answered) -> None:
         """Start a query; `answered` is called with its rows when they are needed."""
@@ -53,37 +83,41 @@ class BookingCursor(Cursor[Any]):
         pipeline = self.connection.pipeline()
         pipeline.__enter__()
         super().execute(statement, parameters, binary=True)
-
-        def end() -> None:
-            try:
-                rows = self.fetchall()
-            finally:
-                pipeline.__exit__(*sys.exc_info())
-            answered(rows)
-
-        self._open = pipeline, end
+        self._open = _OpenQuery(pipeline, answered)
 
     def settle(self) -> None:
         """End what is open, if anything is, and tell its outcome; and so on, if that began something else."""
         while self._open is not None:
-            (_, end), self._open = self._open, None
-            end()
+            ended, self._open = self._open, None
+            if isinstance(ended, _OpenCopy):
+                is_all_new = self._is_all_new(ended)
+                for settled in ended.waiting:
+                    settled(is_all_new)
+            else:
+                ended.answered(self._rows_of(ended))
 
-    def _is_all_new(self, manager: AbstractContextManager[Any]) -> bool:
+    def _is_all_new(self, ended: _OpenCopy) -> bool:
         try:
-            manager.__exit__(None, None, None)
+            ended.copy.write(TRAILER)
+            ended.manager.__exit__(None, None, None)
         except errors.UniqueViolation:
             self.execute("ROLLBACK TO SAVEPOINT open_copy")
             return False
         self.execute("RELEASE SAVEPOINT open_copy")
         return True
 
+    def _rows_of(self, ended: _OpenQuery) -> list[Any]:
+        try:
+            return self.fetchall()
+        finally:
+            ended.manager.__exit__(*sys.exc_info())
+
     def close(self) -> None:
         """Also gives up what is open, so that its transaction can be rolled back."""
         if self._open is not None:
-            (manager, _), self._open = self._open, None
+            given_up, self._open = self._open, None
             with suppress(Error):
-                manager.__exit__(RuntimeError, RuntimeError("the booking was given up"), None)
+                given_up.manager.__exit__(RuntimeError, RuntimeError("the booking was given up"), None)
         super().close()
 
 

@@ -98,16 +98,16 @@ class RequestBooking:
                 return
         ids = self._ids(requests)
         rows = requests.table_rows(ids, self._booking_id)
-        packed = rows.packed()
 
         def settled(is_new: bool) -> None:
             if is_new:
-                self._count(requests, ids)
+                self._count(requests, ids, sums)
             else:
                 self._looks_up = True
                 self._book(requests, self._refused_late)
 
-        self._cursor.begin_copy(copy_statement("ledger_request", rows), packed, settled)
+        self._cursor.begin_copy(copy_statement("ledger_request", rows), rows.body(), settled)
+        sums = hour_sums(requests, ids)  # while PostgreSQL takes them in, whether or not they will count
 
     def settle(self) -> list[Rejected]:
         """Wait for the rows under way; returns what of them is refused."""
@@ -284,9 +284,9 @@ class RequestBooking:
         self._cursor.execute("TRUNCATE stage_request_key")
         return [n for n, is_booked in found if not is_booked], [n for n, is_booked in found if is_booked]
 
-    def _count(self, requests: Requests, ids: Ids) -> None:
+    def _count(self, requests: Requests, ids: Ids, sums: HourSums) -> None:
         self.booked += len(requests)
-        self._hours.append(hour_sums(requests, ids))
+        self._hours.append(sums)
         if len(self._hours) >= HOURS_AHEAD:
             self._hours = [HourSums.together(self._hours)]
         for source in np.unique(ids.source).tolist():

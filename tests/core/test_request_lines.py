@@ -16,7 +16,7 @@ from ingest.core import columns, fields
 from ingest.core.parse import ParsedEvent, parse_line
 from ingest.core.request_content import HASHED_NUMBERS
 from ingest.core.request_content import TEXTS as TEXT_NAMES
-from ingest.core.request_lines import RequestReader
+from ingest.core.request_lines import RequestReader, request_shape
 from ingest.core.request_rows import Requests
 from ingest.core.spans import Bools, Int64s, Spans
 from ingest.core.unpack import Limits
@@ -181,6 +181,63 @@ def test_any_optional_fields_in_any_order_take_the_fast_way(
     assert reads_as_the_careful_way(reader, raw) == [
         line for line, text in enumerate(raw, 1) if b'"1e3"' not in text
     ]
+
+
+SHARED = {
+    "pool": ["bj-h100", "sh-a100"],
+    "model": ["m", "m" * 33, "é"],
+    "outcome": ["ok", "aborted"],
+    "service": ["chat", "chat-2"],
+    "service_class": ["guaranteed", "preemptible", "neither"],
+}
+
+
+@st.composite
+def chunks_that_share_texts(draw: st.DrawFn) -> list[bytes]:
+    """Lines of one shape; each text is one for all of them or one of several, the same as in other chunks or not."""
+    values = {
+        name: draw(st.lists(st.sampled_from(texts), min_size=1, max_size=2)) for name, texts in SHARED.items()
+    }
+    sources = draw(
+        st.lists(st.sampled_from(["/gateways/edge-1", "/gateways/edge-2"]), min_size=1, max_size=2)
+    )
+    lines = []
+    for number in range(draw(st.integers(1, 6))):
+        data = {name: texts[number % len(texts)] for name, texts in values.items()}
+        whole = json.loads(sound(f"req-{number:03}", output_tokens=number, **data))
+        lines.append(
+            json.dumps(whole | {"source": sources[number % len(sources)]}, ensure_ascii=False).encode()
+        )
+    return lines
+
+
+@given(st.lists(chunks_that_share_texts(), min_size=2, max_size=5), WAYS)
+def test_texts_shared_by_one_chunk_are_not_taken_for_those_of_the_next(
+    chunks: list[list[bytes]], fewest: int
+) -> None:
+    reader = RequestReader(NOW_MS, fewest)
+    for chunk in chunks:
+        assert reads_as_the_careful_way(reader, chunk) == [
+            line for line, text in enumerate(chunk, 1) if b"neither" not in text
+        ]
+
+
+def test_a_shape_with_shared_texts_finds_the_same_places_in_fewer_stretches() -> None:
+    lines = [sound(f"req-{n:03}", service="chat", output_tokens=n * 7) for n in range(20)]
+    lines += [sound("req-200", service="chat-2"), sound("req-201", service="chat", pool="sh-a100")]
+    shape = request_shape(lines[0])
+    assert shape is not None
+    pool = event("request")["data"]["pool"].encode()
+    fixed = shape.fixed({"service": b"chat", "pool": pool, "source": b"/nowhere"})
+    assert fixed.fixed({}) == fixed and len(shape.stretches) - len(fixed.stretches) == 3
+    fixed = shape.fixed({"service": b"chat", "pool": pool})
+    spans = Spans.of(lines, between=b"\n")
+    rows, found = fixed.match(spans.buffer, spans.starts, spans.ends)
+    assert rows.tolist() == list(range(20))
+    _, places = shape.match(spans.buffer, spans.starts, spans.ends)
+    assert {name: [starts.tolist(), ends.tolist()] for name, (starts, ends) in found.items()} == {
+        name: [starts[:20].tolist(), ends[:20].tolist()] for name, (starts, ends) in places.items()
+    }
 
 
 @pytest.mark.parametrize("kinds", [1, 3, 40])

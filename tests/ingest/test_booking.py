@@ -142,6 +142,35 @@ def test_repeats_of_consecutive_keys_are_told_from_what_is_new_or_differs_among_
     assert Request.objects.count() == 24
 
 
+@pytest.mark.parametrize("again", [0, 11, 39])
+def test_a_repeat_in_any_of_the_blocks_that_one_copy_takes_spoils_none_of_them(
+    monkeypatch: pytest.MonkeyPatch, again: int
+) -> None:
+    """Forty blocks of one line, some of which need a COPY of their own: rows with a field that the others lack."""
+    monkeypatch.setattr("ingest.services.booking.BLOCK_EVENTS", 1)
+    monkeypatch.setattr("ingest.core.unpack.BLOCK_BYTES", 200)
+    finish = "2026-10-01T00:30:00Z"
+    lines = [
+        request(
+            f"r-{n}",
+            finish,
+            "2026-10-01T00:00:00Z",
+            output_tokens=n,
+            **({"attempt": 2} if n % 16 == 9 else {}),
+        )
+        for n in range(40)
+    ]
+    assert counts(deliver(lines[again])) == (1, 1, 0, 0, 0)
+    assert counts(deliver(*lines)) == (40, 39, 1, 0, 0)
+    assert counts(deliver(*lines, *lines[:3])) == (43, 0, 43, 0, 0)
+    rows = Request.objects.order_by("output_tokens").values_list(
+        "event_id", "attempt", "requests", "service_class"
+    )
+    assert list(rows) == [(f"r-{n}", 2 if n % 16 == 9 else 1, 1, 0) for n in range(40)]
+    hour = UsageHour.objects.get()
+    assert (hour.requests, hour.output_tokens) == (40, sum(range(40)))
+
+
 def test_the_hourly_rollup_spreads_time_in_flight_over_the_hours_it_touched() -> None:
     deliver(
         request("r-101", "2026-10-01T02:10:00Z", "2026-10-01T00:50:00Z", service="chat", output_tokens=7),
