@@ -91,7 +91,8 @@ WHERE concerns_id = %(month)s AND (%(keys)s::text[] IS NULL OR target_key = ANY(
 GROUP BY 1, 2, 3, 4
 """
 
-# Capacity and what weighs in cost recovery (capacity plus what was held beyond it), per pool. Leans on pool_slot_capacity.
+# Capacity and what weighs in cost recovery (capacity plus what was held beyond it), per pool. Leans on
+# pool_slot_capacity.
 WEIGHED = """
 SELECT pool.slug, sum(capacity_gpu_us + over_reserved_gpu_us)::numeric
 FROM billing_poolslot s JOIN ledger_pool pool ON pool.id = s.pool_id
