@@ -181,7 +181,7 @@ class AlertsView(ListView):
             rows = rows.filter(**{f"{FILTERS[name]}__in": values})
         field, descending = self.ordering()
         rows = rows.order_by(f"{'-' if descending else ''}{field}", "pk")
-        return self.page(lambda offset, limit: list(rows[offset : offset + limit]), alert_row)
+        return self.page_of(rows, alert_row)
 
 
 class AlertView(LedgerView):
@@ -280,7 +280,7 @@ class AlertRulesView(_RulesView):
     @extend_schema(operation_id="alert_rules_list", responses=RuleRow(many=True))
     def get(self, request: Request) -> Response:
         rows = rules_for(self.access).order_by(f"{'-' if self.ordering()[1] else ''}name")
-        return self.page(lambda offset, limit: list(rows[offset : offset + limit]), rule_row)
+        return self.page_of(rows, rule_row)
 
     @extend_schema(operation_id="alert_rules_create", request=RuleBody, responses={201: RuleRow})
     def post(self, request: Request) -> Response:
@@ -325,7 +325,7 @@ class AlertSubscriptionsView(ListView):
     def get(self, request: Request) -> Response:
         rows = subscriptions_for(self.access)
         rows = rows.order_by(f"{'-' if self.ordering()[1] else ''}name", "pk")
-        return self.page(lambda offset, limit: list(rows[offset : offset + limit]), subscription_row)
+        return self.page_of(rows, subscription_row)
 
     @extend_schema(
         operation_id="alert_subscriptions_create", request=SubscriptionBody, responses={201: SubscriptionRow}

@@ -133,7 +133,7 @@ class DisputesView(ListView):
     @extend_schema(operation_id="disputes_list", responses=DisputeRow(many=True))
     def get(self, request: Request) -> Response:
         rows = disputes_for(self.access)
-        return self.page(lambda offset, limit: list(rows[offset : offset + limit]), _row)
+        return self.page_of(rows, _row)
 
 
 class StatementDisputesView(ListView):
@@ -144,7 +144,7 @@ class StatementDisputesView(ListView):
     @extend_schema(operation_id="statements_disputes_list", responses=DisputeRow(many=True))
     def get(self, request: Request, statement_id: UUID) -> Response:
         rows = disputes_for(self.access).filter(statement=_statement(self.access, statement_id))
-        return self.page(lambda offset, limit: list(rows[offset : offset + limit]), _row)
+        return self.page_of(rows, _row)
 
     @extend_schema(operation_id="statements_dispute", request=DisputeBody, responses={201: DisputeRow})
     def post(self, request: Request, statement_id: UUID) -> Response:

@@ -120,7 +120,7 @@ class RowsView(ListView, ABC):
         field, descending = self.ordering()
         if field:
             queryset = queryset.order_by(f"{'-' if descending else ''}{self.columns.get(field, field)}", "pk")
-        return self.page(lambda offset, limit: list(queryset[offset : offset + limit]), to_row)
+        return self.page_of(queryset, to_row)
 
     columns: ClassVar[dict[str, str]] = {}
 

@@ -81,8 +81,8 @@ class PreemptionsView(ListView):
             rows = rows.filter(**{f"{_LOOKUPS.get(name, name)}__in": values})
         names = Names(self.access, at=to_datetime(window.start_ms))
         borne = Borne(self.access.tenant_ids, to_datetime(window.start_ms), to_datetime(window.end_ms))
-        return self.page(
-            lambda offset, limit: list(rows[offset : offset + limit]),
+        return self.page_of(
+            rows,
             lambda record: preemption_row(record, names, self.access, ledger, borne),
         )
 

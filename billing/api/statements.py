@@ -129,7 +129,7 @@ class StatementsView(ListView):
             wanted = request.query_params.get(name, "").replace("\x00", "")
             if name in request.query_params:
                 rows = rows.filter(**{field: wanted})
-        return self.page(lambda offset, limit: list(rows[offset : offset + limit]), statement_row)
+        return self.page_of(rows, statement_row)
 
 
 class StatementView(LedgerView):
@@ -187,7 +187,7 @@ class StatementLinesView(ListView):
             row = line_row(statement, line)
             return {name: row[name] for name in LINE_COLUMNS}
 
-        return self.page(lambda offset, limit: list(lines[offset : offset + limit]), to_row)
+        return self.page_of(lines, to_row)
 
 
 class StatementPreemptionsView(ListView):

@@ -8,6 +8,7 @@ from billing.core.journal import Entry, on_memo
 from billing.core.rating_lines import tenant_account
 from billing.models import Statement
 from billing.selectors.accounts import accounts
+from ledger.core.instants import instant_text
 from ledger.models import Period, Transfer, Unit
 
 _CHUNK = 2000
@@ -28,7 +29,7 @@ def entries(period: Period) -> Iterator[Entry]:
             unit=str(Unit(row.unit).label),
             reason=row.reason,
             key=row.target_key,
-            recorded_at=row.recorded_at.isoformat(),
+            recorded_at=instant_text(row.recorded_at),
         )
         yield on_memo(entry, shown_only)
 

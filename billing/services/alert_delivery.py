@@ -32,6 +32,7 @@ from billing.models import (
 from billing.selectors.alert_words import SEVERITY_ORDER, message_of
 from billing.selectors.alerts import alert_row
 from billing.services.alert_transport import NotReached, post
+from ledger.core.instants import instant_text
 
 # A worker that takes longer than this is taken for dead.
 CLAIM = timedelta(minutes=2)
@@ -193,8 +194,8 @@ def _payload(delivery: AlertDelivery) -> Any:
             "pool": alert.pool.slug if alert.pool else "",
             "tenant": alert.tenant.slug if alert.tenant else "",
         }
-        ended = alert.resolved_at.isoformat() if is_resolved and alert.resolved_at else None
-        return core.alertmanager(message, labels, alert.started_at.isoformat(), ended)
+        ended = instant_text(alert.resolved_at) if is_resolved and alert.resolved_at else None
+        return core.alertmanager(message, labels, instant_text(alert.started_at), ended)
     forms = {
         Channel.DINGTALK: core.dingtalk,
         Channel.FEISHU: core.feishu,
@@ -208,7 +209,9 @@ def _json_row(alert: Alert) -> dict[str, Any]:
     row = alert_row(alert)
     if settings.PUBLIC_URL and row["link"]:
         row["link"] = settings.PUBLIC_URL + row["link"]
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
+    return {
+        name: instant_text(value) if isinstance(value, datetime) else value for name, value in row.items()
+    }
 
 
 def _mail(delivery: AlertDelivery) -> None:

@@ -24,6 +24,7 @@ from billing.tasks import close_month, recompute_open_months
 from billing.views.closing_evidence import detail_words, evidence_words
 from billing.views.closing_words import ITEMS, STEPS, refusal, shown_items
 from billing.views.months import period_or_404
+from billing.views.progress import how_far
 from ledger.core.periods import Month
 from ledger.models import Period
 from ledger.services.audit import Actor
@@ -157,13 +158,8 @@ def progress(run: CloseRun | None) -> dict[str, Any] | None:
     """How far the close is: steps done of all, each with its words; None before the first attempt."""
     if run is None:
         return None
-    done = sum(1 for step in run.steps if step["state"] == "done")
     return {
-        "run": run,
-        "is_running": run.state == RunState.RUNNING,
-        "done": done,
-        "all": len(run.steps),
-        "has_begun": any(step["state"] != "waiting" for step in run.steps),
+        **how_far(run),
         "steps": [
             {
                 **step,

@@ -104,6 +104,18 @@ class ClusterPage(TablePage):
         }
 
 
+def pool_column(filter: Filter = TEXT_FILTER) -> Column:
+    """The pool of a row, leading to its page."""
+    return Column(
+        "pool",
+        _("Pool"),
+        NOWRAP,
+        of="pool.slug",
+        link=lambda row: reverse("billing:pool", args=[row.pool.slug]),
+        filter=filter,
+    )
+
+
 def pools_table(rows: Callable[[], Sequence[PoolNow]], rooms: Callable[[], dict[int, PoolHeadroom]]) -> Table:
     def room(name: str) -> Callable[[PoolNow], Any]:
         return lambda row: (
@@ -111,14 +123,7 @@ def pools_table(rows: Callable[[], Sequence[PoolNow]], rooms: Callable[[], dict[
         )
 
     columns = [
-        Column(
-            "pool",
-            _("Pool"),
-            NOWRAP,
-            of="pool.slug",
-            link=lambda row: reverse("billing:pool", args=[row.pool.slug]),
-            filter=TEXT_FILTER,
-        ),
+        pool_column(),
         Column("gpu_model", _("GPU model"), of="pool.gpu_model", filter=TEXT_FILTER),
         Column("capacity", _("Capacity"), GPUS, of="capacity_milli"),
         Column("reserved", _("Reserved"), GPUS, of="reserved_milli"),
@@ -184,14 +189,7 @@ def shortages_table(rows: Callable[[], Sequence[PoolShortage]]) -> Table:
         [
             Column("from", _("From"), INSTANT, of="starts_at"),
             Column("until", _("Until"), INSTANT, of="ends_at"),
-            Column(
-                "pool",
-                _("Pool"),
-                NOWRAP,
-                of="pool.slug",
-                link=lambda row: reverse("billing:pool", args=[row.pool.slug]),
-                filter=TEXT_FILTER,
-            ),
+            pool_column(),
             Column("deficit", _("Greatest deficit"), GPUS, of="shortage.deficit", unit=_("GPUs")),
             Column(
                 "deficit_gpu_hours",
@@ -233,14 +231,7 @@ def holders_table(pools: Callable[[], Sequence[PoolNow]]) -> Table:
         rows,
         [
             Column("holder", _("Holder"), of="holder.name", filter=TEXT_FILTER),
-            Column(
-                "pool",
-                _("Pool"),
-                NOWRAP,
-                of="pool.slug",
-                link=lambda row: reverse("billing:pool", args=[row.pool.slug]),
-                filter=Filter(choices=lambda: [(row.pool.slug, row.pool.slug) for row in pools()]),
-            ),
+            pool_column(Filter(choices=lambda: [(row.pool.slug, row.pool.slug) for row in pools()])),
             Column("reserved", _("Reserved"), GPUS, of="holder.reserved_milli"),
             Column("occupied", _("Occupied"), GPUS, of="holder.held_milli"),
             Column("pending", _("Pending"), GPUS, of="holder.pending_milli"),

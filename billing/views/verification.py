@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from billing.models import Deviation, RunState, Statement, VerificationRun
+from billing.views.progress import how_far
 from ledger.core.units import MS_PER_SECOND
 from ledger.models import Period
 from ledger.templatetags.figures import month_name
@@ -134,15 +135,8 @@ class VerificationPage(TablePage):
 
 
 def progress(run: VerificationRun) -> dict[str, Any]:
-    done = sum(step["state"] in ("done", "failed") for step in run.steps)
-    return {
-        "run": run,
-        "is_running": run.state == RunState.RUNNING,
-        "done": done,
-        "all": len(run.steps),
-        "has_begun": any(step["state"] != "waiting" for step in run.steps),
-        "at_work": next((check_title(step["name"]) for step in run.steps if step["state"] == "running"), ""),
-    }
+    running = (step["name"] for step in run.steps if step["state"] == "running")
+    return {**how_far(run), "at_work": next(map(check_title, running), "")}
 
 
 def shown_checks(run: VerificationRun) -> list[dict[str, Any]]:

@@ -96,7 +96,7 @@ class QuarantineView(ListView):
             batch_id=number_parameter(request, "batch"),
             state=state,
         )
-        return self.page(lambda offset, limit: list(found[offset : offset + limit]), _row)
+        return self.page_of(found, _row)
 
 
 class RetryView(LedgerView):

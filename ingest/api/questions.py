@@ -17,6 +17,7 @@ from ingest.selectors.facts import KINDS, FactQuestion
 from ingest.selectors.sources import find_source
 from ledger.access import Access
 from ledger.api.problems import Problem
+from ledger.core.instants import instant_text
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.windows import BadWindow, parse_window
 from ledger.models import Pool, Source, Tenant
@@ -38,7 +39,7 @@ class InstantField(serializers.Field[Any, Any, Any, Any]):
             raise serializers.ValidationError(refusal.detail) from None
 
     def to_representation(self, value: datetime) -> str:
-        return value.isoformat()
+        return instant_text(value)
 
 
 def text_parameter(request: Request, name: str) -> str | None:

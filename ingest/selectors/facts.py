@@ -10,6 +10,7 @@ from typing import Any
 from django.db.models import Model, Q, QuerySet
 
 from ledger.access import Access
+from ledger.core.instants import instant_text
 from ledger.core.periods import Span, to_datetime
 from ledger.core.units import milli_gpus_text
 from ledger.models import Level, LevelKind, PreemptionReport, Request
@@ -141,7 +142,7 @@ def _level_row(level: Level) -> dict[str, Any]:
         "lendable": level.lendable if level.kind == LevelKind.RESERVATION else None,
         "service_class": level.get_service_class_display(),
         "purpose": level.get_purpose_display(),
-        "last_checkpoint_at": level.last_checkpoint_at and level.last_checkpoint_at.isoformat(),
+        "last_checkpoint_at": instant_text(level.last_checkpoint_at) or None,
         **(level.attributes or {}),
     }
     return _row(
@@ -165,8 +166,8 @@ def _preemption_row(report: PreemptionReport) -> dict[str, Any]:
         "cause": report.cause,
         "preemptor_source": report.preemptor_source,
         "preemptor_workload": report.preemptor_workload,
-        "admitted_at": report.admitted_at and report.admitted_at.isoformat(),
-        "released_at": report.released_at and report.released_at.isoformat(),
+        "admitted_at": instant_text(report.admitted_at) or None,
+        "released_at": instant_text(report.released_at) or None,
         "disposition": report.disposition,
     }
     return _row(

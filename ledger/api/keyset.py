@@ -30,6 +30,13 @@ class Place:
     is_backwards: bool
 
 
+def suits(rows: QuerySet[Any]) -> bool:
+    """Whether all that the rows are ordered by are columns of their own that are never null."""
+    columns = {name for field in rows.model._meta.concrete_fields if not field.null for name in _names(field)}
+    order = rows.query.order_by
+    return bool(order) and all(isinstance(one, str) and one.removeprefix("-") in columns for one in order)
+
+
 def written(rows: QuerySet[Any], row: Any, *, backwards: bool) -> str:
     """The cursor for what comes after `row`, or before it."""
     key = [_text(getattr(row, field.attname)) for field, _falls in _order(rows)]
@@ -71,17 +78,12 @@ def page_at(rows: QuerySet[Any], place: Place | None, limit: int) -> list[Any]:
 
 def _order(rows: QuerySet[Any]) -> list[tuple[Field[Any, Any], bool]]:
     """(field, descending) of a total order by columns of the model that are never null."""
-    meta = rows.model._meta
-    found = []
-    for name in rows.query.order_by:
-        plain = str(name).removeprefix("-")
-        field = meta.pk if plain == "pk" else _column(meta, plain)
-        found.append((field, str(name).startswith("-")))
-    return found
+    columns = {name: field for field in rows.model._meta.concrete_fields for name in _names(field)}
+    return [(columns[str(name).removeprefix("-")], str(name).startswith("-")) for name in rows.query.order_by]
 
 
-def _column(meta: Any, name: str) -> Any:
-    return next(field for field in meta.concrete_fields if name in (field.name, field.attname))
+def _names(field: Field[Any, Any]) -> list[str]:
+    return [field.name, field.attname, *(["pk"] if field.primary_key else [])]
 
 
 def _beyond(order: list[tuple[Field[Any, Any], bool]], place: Place) -> Q:

@@ -167,9 +167,10 @@ class ListView(LedgerView):
         return response
 
     def page_of(self, rows: QuerySet[Any], to_row: Callable[[Any], dict[str, Any]]) -> Response:
-        """One page of rows in a total order by columns of their own, by cursors that name a row (`keyset`)."""
+        """One page of rows in a total order; by cursors that name a row (`keyset`) where the order allows it."""
         cursor = self.request.query_params.get("cursor", "")
-        if self._sorted_by() is not None or (cursor and not keyset.is_key(cursor)):
+        is_ours = not cursor or keyset.is_key(cursor)
+        if self._sorted_by() is not None or not is_ours or not keyset.suits(rows):
             return self.page(lambda offset, limit: list(rows[offset : offset + limit]), to_row)
         size = self._page_size()
         try:

@@ -61,6 +61,31 @@ def stored_secret(path: Path) -> str:
     return path.read_text().strip()
 
 
+def email_from_url(url: str) -> dict[str, Any]:
+    """Turn `smtp://user:password@host:587` (STARTTLS where there is a password) or `smtps://...` (TLS at once) into
+    Django's settings of e-mail."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"smtp", "smtps"} or not parts.hostname:
+        raise ImproperlyConfigured(
+            "LEDGER_EMAIL_URL must be smtp://host:port or smtps://user:password@host:port."
+        )
+    try:
+        port = parts.port
+    except ValueError:
+        raise ImproperlyConfigured("LEDGER_EMAIL_URL has a port that is no number.") from None
+    is_secure = parts.scheme == "smtps"
+    return {
+        "EMAIL_BACKEND": "django.core.mail.backends.smtp.EmailBackend",
+        "EMAIL_HOST": parts.hostname,
+        "EMAIL_PORT": port or (465 if is_secure else 587 if parts.password else 25),
+        "EMAIL_HOST_USER": unquote(parts.username or ""),
+        "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
+        "EMAIL_USE_SSL": is_secure,
+        # A password never goes out in the clear.
+        "EMAIL_USE_TLS": bool(parts.password) and not is_secure,
+    }
+
+
 def database_from_url(url: str) -> dict[str, Any]:
     """Turn `postgres://user:password@host:port/name?option=value` into an entry of DATABASES.
 

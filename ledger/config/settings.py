@@ -8,6 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ledger.config.environment import (
     database_from_url,
+    email_from_url,
     env_flag,
     env_integer,
     env_list,
@@ -295,6 +296,10 @@ SPECTACULAR_SETTINGS = {
 
 EMAIL_BACKEND = env_text("LEDGER_EMAIL_BACKEND", "django.core.mail.backends.console.EmailBackend")
 DEFAULT_FROM_EMAIL = env_text("LEDGER_FROM_EMAIL", "ledger@localhost")
+# A server that does not answer must not hold a worker.
+EMAIL_TIMEOUT = 15
+if EMAIL_URL := env_text("LEDGER_EMAIL_URL"):
+    globals().update(email_from_url(EMAIL_URL))
 
 LOGGING = {
     "version": 1,

@@ -106,11 +106,7 @@ def deactivate_user(user: User, by: Actor, reason: str = "") -> int:
     Raises:
         UserError: as for `give_role`.
     """
-    found = _locked(user, by)
-    if not found.is_active:
-        return 0
-    _set_active(found, False, by, reason)
-    return end_tokens_beyond(found, by)
+    return end_tokens_beyond(user, by) if _set_active(user, False, by, reason) else 0
 
 
 @transaction.atomic
@@ -120,24 +116,20 @@ def activate_user(user: User, by: Actor, reason: str = "") -> None:
     Raises:
         UserError: as for `give_role`.
     """
+    _set_active(user, True, by, reason)
+
+
+def _set_active(user: User, is_active: bool, by: Actor, reason: str) -> bool:
+    """Whether that changed anything."""
     found = _locked(user, by)
-    if not found.is_active:
-        _set_active(found, True, by, reason)
-
-
-def _set_active(user: User, is_active: bool, by: Actor, reason: str) -> None:
-    user.is_active = is_active
-    user.save(update_fields=["is_active"])
+    if found.is_active == is_active:
+        return False
+    found.is_active = is_active
+    found.save(update_fields=["is_active"])
     action = "activate_user" if is_active else "deactivate_user"
-    record(
-        by,
-        action,
-        "user",
-        user.get_username(),
-        before={"active": not is_active},
-        after={"active": is_active},
-        reason=reason,
-    )
+    name, before, after = found.get_username(), {"active": not is_active}, {"active": is_active}
+    record(by, action, "user", name, before=before, after=after, reason=reason)
+    return True
 
 
 @transaction.atomic

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
+from billing.tasks import close_month, recompute_open_months, verify_ledger
 from ledger.models import User
 from tests.billing.page_books import Books, client_of, make_books, make_people
 from tests.fixtures.made_once import made_once
@@ -15,6 +16,13 @@ def world() -> Books:
     books = make_books()
     make_people()
     return books
+
+
+@pytest.fixture
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the doors would hand to a worker is left undone."""
+    for task in (close_month, recompute_open_months, verify_ledger):
+        monkeypatch.setattr(task, "delay", lambda *args: None)
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def test_a_webhook_is_signed_and_has_an_idempotency_key(receiver: Receiver, aler
     assert (content["type"], content["id"]) == ("ledger.alert.opened.v1", str(delivery.pk))
     assert content["alert"]["evidence"]["missing"] == {"value": "12", "unit": "GPU"}
     assert content["alert"]["link"] == f"https://ledger.example.org/alerts/{alert.pk}/"
-    assert content["alert"]["opened_at"] == "2026-10-09T11:55:00+00:00"
+    assert content["alert"]["opened_at"] == "2026-10-09T11:55:00Z"
     assert (delivery.state, delivery.attempts, delivery.next_attempt_at) == (DeliveryState.SENT, 1, None)
     assert deliver(str(delivery.pk), NOW + timedelta(days=1)) is None
     assert len(receiver.received) == 1

@@ -7,6 +7,7 @@ import io
 import os
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from django.utils.translation import gettext, override
 from rest_framework.request import Request
 from rest_framework.test import APIClient, APIRequestFactory
 
-from billing.models import PreemptionRecord, Statement
+from billing.models import Alert, PreemptionRecord, Statement
 from ingest.models import Batch
 from ledger.api.views import ListView, _row_fields
 from ledger.models import Event
@@ -116,6 +117,8 @@ def _faults(api: APIClient, path: str, asked: dict[str, str], answer: Any) -> It
     columns = file.content.decode().split("\r\n")[0].split(",")
     if not file.headers.get("Content-Type", "").startswith("text/csv") or columns == [""]:
         yield ("CSV", file.headers.get("Content-Type"), columns)
+    if b"+00:00" in answer.content + file.content:
+        yield ("an instant that does not end with Z", answer.content[:500])
     if len(table(file)) != len(rows):
         yield ("CSV rows", len(table(file)), len(rows))
     empty = api.get(path, {**asked, "format": "csv", "cursor": "o999999"})
@@ -249,3 +252,33 @@ def test_every_column_of_every_list_has_a_heading() -> None:
             words = [name.replace("_", " ") for name in _row_fields(asked)]
             missing |= {word for word in words if gettext(word) == word and word != "sha256"}
     assert missing == set()
+
+
+def test_a_row_that_comes_in_meanwhile_neither_repeats_nor_hides_one(books: Books) -> None:
+    """Of lists whose newest stands first; the rows that come in are newer than all."""
+    api, alert = api_of(), alert_of_acme(books.pool)
+    older = [_another_alert(alert, days) for days in (3, 2, 1)]
+    whole = [str(alert.pk), *(str(one.pk) for one in reversed(older))]
+    assert _ids(api.get("/api/v1/alerts/").json()) == whole
+    first = api.get("/api/v1/alerts/", {"page_size": "2"}).json()
+    _another_alert(alert, -1)
+    second = api.get(first["next"]).json()
+    assert _ids(first) + _ids(second) == whole
+    assert _ids(api.get(second["previous"]).json()) == whole[:2]
+
+
+def _another_alert(alert: Alert, days_before: int) -> Alert:
+    at = alert.opened_at - timedelta(days=days_before)
+    return Alert.objects.create(
+        rule=alert.rule,
+        subject=f"pool:{days_before}",
+        kind=alert.kind,
+        severity=alert.severity,
+        started_at=at,
+        opened_at=at,
+        last_seen_at=at,
+    )
+
+
+def _ids(document: dict[str, Any]) -> list[str]:
+    return [row["id"] for row in document["results"]]

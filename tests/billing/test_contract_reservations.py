@@ -17,7 +17,6 @@ from billing.selectors.reservations import reservations
 from billing.services.configuration import apply_document
 from billing.services.policy_comparison import ComparisonError, compare_change
 from billing.services.proposals import propose_end
-from billing.tasks import recompute_open_months
 from ledger.checks import run_checks
 from ledger.models import Booking, Event, Ledger, Level, Membership, Period, Role, Source, User
 from ledger.services.audit import Actor
@@ -129,8 +128,7 @@ def test_what_the_contract_as_a_whole_cannot_promise_is_refused() -> None:
     assert not Contract.objects.exists()
 
 
-def test_a_proposal_reserves_nothing_before_a_second_person_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recompute_open_months, "delay", lambda *args: None)
+def test_a_proposal_reserves_nothing_before_a_second_person_agrees(no_broker: None) -> None:
     ensure_books()
     apply()
     finance = client("finance", by="anna")

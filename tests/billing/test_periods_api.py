@@ -14,7 +14,7 @@ from billing.services import closing, periods
 from billing.services.closing import run_close
 from billing.services.deeds import decide
 from billing.services.periods import open_review
-from billing.tasks import close_month, recompute_open_months
+from billing.tasks import close_month
 from ledger.management.base import BadInput, CommandFailed
 from ledger.models import AuditEntry, FactFinding, Pool, Tenant, User
 from ledger.services.tokens import create_api_token
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
 
 @pytest.fixture(autouse=True)
-def fifth_of_november(monkeypatch: pytest.MonkeyPatch) -> None:
+def fifth_of_november(monkeypatch: pytest.MonkeyPatch, no_broker: None) -> None:
     """The services' own clock, and no broker to hand work to."""
 
     class Clock:
@@ -35,8 +35,6 @@ def fifth_of_november(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (closing, periods):
         monkeypatch.setattr(module, "timezone", Clock)
-    for task in (close_month, recompute_open_months):
-        monkeypatch.setattr(task, "delay", lambda *args: None)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from django.core.management import call_command
 from billing.core.journal import GPU_COMMODITY, account_name
 from billing.selectors.accounts import accounts
 from billing.services.adjustments import adjust_closed_months
+from ledger.core.instants import instant_text
 from ledger.core.units import MICRO_PER_UNIT
 from ledger.management.base import BadInput
 from ledger.models import Pool, Tenant, Transfer, Unit
@@ -86,6 +87,9 @@ def test_csv_has_every_transfer_once(pool: Pool) -> None:
     assert [(row["credit"], row["quantity"], row["date"]) for row in money] == [
         ("pool:bj-h100", "120", "2026-10-31")
     ]
+    known_at = {instant_text(one) for one in Transfer.objects.values_list("recorded_at", flat=True)}
+    assert {row["recorded_at"] for row in rows} <= known_at
+    assert all(one.endswith("Z") for one in known_at)
 
 
 def test_an_unknown_month_is_one_clear_line() -> None:

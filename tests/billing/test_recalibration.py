@@ -7,7 +7,6 @@ from datetime import timedelta
 import pytest
 
 from billing.models import Calibration
-from billing.tasks import recompute_open_months
 from ledger.models import Ledger, ModelName, Outcome, Pool, UsageHour
 from tests.billing.level_facts import hour, make_pool, make_tenants
 from tests.billing.test_periods_api import client, get, post
@@ -16,10 +15,9 @@ pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
+def pool(no_broker: None) -> Pool:
     """Three days whose requests cost 3000 gpu_us per 1000 input and 6000 per 1000 output tokens; the first is booked
     half, by requests that stated no GPU time."""
-    monkeypatch.setattr(recompute_open_months, "delay", lambda *args: None)
     pool = make_pool()
     make_tenants("acme")
     model = ModelName.objects.create(name="qwen")

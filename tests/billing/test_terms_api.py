@@ -13,23 +13,17 @@ from billing.selectors.terms import contracts_of, rating_policies
 from billing.services import configuration
 from billing.services.as_of import month_as_of
 from billing.services.months import compute_month
-from billing.tasks import recompute_open_months
 from ledger.core.units import GPU_US_PER_GPU_HOUR
 from ledger.models import AuditEntry, Booking, Ledger, Pool, Tenant
 from tests.billing.closed_months import NOVEMBER, NOVEMBER_5, OCTOBER, closable_ledger
 from tests.billing.level_facts import hour, identity, occupancy
 from tests.billing.test_periods_api import client, get, post
 
-pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres, pytest.mark.usefixtures("no_broker")]
 
 LATER = "2100-01-01T00:00:00Z"
 ENDABLE_PATHS = ("rate-cards", "pool-costs", "policies", "contracts", "calibrations", "service-policies")
 POLICY = {"valid_from": LATER, "unreserved_idle": "even", "reason": "agreed in the tenants' meeting"}
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recompute_open_months, "delay", lambda *args: None)
 
 
 @pytest.fixture

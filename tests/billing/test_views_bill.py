@@ -18,7 +18,6 @@ from billing.models import (
     WorkloadDay,
 )
 from billing.services.deeds import decide
-from billing.tasks import recompute_open_months
 from ledger.core.units import GPU_US_PER_GPU_HOUR, MICRO_PER_UNIT
 from ledger.models import (
     Ledger,
@@ -43,13 +42,8 @@ from tests.billing.page_books import (
 )
 from tests.billing.test_views_pages import shown_text
 
-pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres, pytest.mark.usefixtures("no_broker")]
 ACME = f"/months/{MONTH}/statements/acme/"
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recompute_open_months, "delay", lambda *args: None)
 
 
 def rows_of(client: Client, path: str, table: str) -> list[tuple[Any, ...]]:

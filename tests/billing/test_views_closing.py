@@ -11,7 +11,6 @@ from django.utils.translation import override
 from billing.models import Approval, CloseRun, Decision, Statement, StatementApproval
 from billing.services import closing, periods
 from billing.services.closing import run_close
-from billing.tasks import close_month, recompute_open_months
 from billing.views.closing_evidence import evidence_words
 from billing.views.closing_words import ITEMS, REFUSALS, STEPS
 from ledger.models import AuditEntry, FactFinding, Membership, Period, PeriodState, Pool, Role, User
@@ -24,7 +23,7 @@ MONTH_PAGE, CLOSING = f"/months/{MONTH}/", f"/months/{MONTH}/closing/"
 
 
 @pytest.fixture(autouse=True)
-def fifth_of_november(monkeypatch: pytest.MonkeyPatch) -> None:
+def fifth_of_november(monkeypatch: pytest.MonkeyPatch, no_broker: None) -> None:
     """The services' own clock, and no broker to hand work to."""
 
     class Clock:
@@ -34,8 +33,6 @@ def fifth_of_november(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (closing, periods):
         monkeypatch.setattr(module, "timezone", Clock)
-    for task in (close_month, recompute_open_months):
-        monkeypatch.setattr(task, "delay", lambda *args: None)
 
 
 @pytest.fixture

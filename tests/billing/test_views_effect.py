@@ -8,12 +8,11 @@ import pytest
 from django.test import Client
 
 from billing.models import Approval, Contract, Policy, RateCard
-from billing.tasks import recompute_open_months
 from ledger.models import User
 from tests.billing.page_books import client_of
 from tests.billing.test_policy_comparison import everything_kept
 
-pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres, pytest.mark.usefixtures("no_broker")]
 
 PAGE = "/settings/effect/"
 LATER = "2100-01-01T00:00:00+08:00"
@@ -32,11 +31,6 @@ valid_from = 2026-10-01T00:00:00+08:00
 pool = "bj-h100"
 reserved_used = "4"
 """
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recompute_open_months, "delay", lambda *args: None)
 
 
 def _try(client: Client, **form: str) -> Any:

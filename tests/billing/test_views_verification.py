@@ -12,7 +12,6 @@ from billing import tasks
 from billing.models import Deviation, RunState, StatementLine, VerificationRun
 from billing.services import verification
 from billing.services.verification import BY_NAME, run_verification
-from billing.views.audit import verify_ledger
 from billing.views.verification import CHECK_WORDS
 from ledger.checks import Finding
 from ledger.locks import NAMESPACE, Lock
@@ -22,13 +21,8 @@ from tests.billing.level_facts import make_tenants
 from tests.billing.page_books import client_of, make_people
 from tests.billing.tampering import unguarded
 
-pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres, pytest.mark.usefixtures("no_broker")]
 AUDIT = "/audit/"
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify_ledger, "delay", lambda *args: None)
 
 
 @pytest.fixture

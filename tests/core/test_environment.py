@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from ledger.config.environment import database_from_url, env_flag, env_integer, env_list, stored_secret
+from ledger.config.environment import (
+    database_from_url,
+    email_from_url,
+    env_flag,
+    env_integer,
+    env_list,
+    stored_secret,
+)
 
 BASE = Path(__file__).resolve().parents[2]
 CALL = re.compile(r"""env_(?:text|flag|integer|list|pairs)\(\s*"([A-Z_]+)\"""")
@@ -41,6 +48,36 @@ def test_a_database_url_through_a_socket_directory() -> None:
 def test_a_database_url_that_cannot_be_used_is_named(url: str) -> None:
     with pytest.raises(ImproperlyConfigured, match="DATABASE_URL"):
         database_from_url(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "port", "user", "password", "tls", "ssl"),
+    [
+        ("smtp://relay.example.org", 25, "", "", False, False),
+        ("smtp://relay.example.org:2525", 2525, "", "", False, False),
+        ("smtp://an%40n:p%3Aw@relay.example.org", 587, "an@n", "p:w", True, False),
+        ("smtps://an%40n:p%3Aw@relay.example.org", 465, "an@n", "p:w", False, True),
+    ],
+)
+def test_a_mail_server_by_its_url(
+    url: str, port: int, user: str, password: str, tls: bool, ssl: bool
+) -> None:
+    """Never a password in the clear."""
+    assert email_from_url(url) == {
+        "EMAIL_BACKEND": "django.core.mail.backends.smtp.EmailBackend",
+        "EMAIL_HOST": "relay.example.org",
+        "EMAIL_PORT": port,
+        "EMAIL_HOST_USER": user,
+        "EMAIL_HOST_PASSWORD": password,
+        "EMAIL_USE_TLS": tls,
+        "EMAIL_USE_SSL": ssl,
+    }
+
+
+@pytest.mark.parametrize("url", ["http://a", "smtp://", "smtp://a:port", "relay.example.org:25"])
+def test_a_mail_server_that_cannot_be_used_is_named(url: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match="LEDGER_EMAIL_URL"):
+        email_from_url(url)
 
 
 def test_words_that_are_neither_yes_nor_no_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
