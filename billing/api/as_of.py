@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.http import Http404
@@ -29,7 +30,7 @@ from ledger.models import Period
 class StatementAsOfRow(serializers.Serializer[Any]):
     number = serializers.CharField()
     tenant = serializers.CharField()
-    computed_up_to = serializers.CharField()
+    computed_up_to = serializers.DateTimeField()
     currency = serializers.CharField()
     total = serializers.CharField(help_text="decimal, as it would have printed")
     total_exact = serializers.CharField(help_text="decimal, to the micro unit")
@@ -82,7 +83,7 @@ def _row(statement: Statement) -> dict[str, Any]:
     return {
         "number": statement.number,
         "tenant": statement.tenant.slug,
-        "computed_up_to": statement.content["computed_up_to"],
+        "computed_up_to": datetime.fromisoformat(statement.content["computed_up_to"]),
         "currency": statement.currency,
         "total": fixed_decimal(statement.total_minor, minor_places(statement.currency)),
         "total_exact": micro_text(statement.total_micro),

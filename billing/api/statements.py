@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -99,14 +100,20 @@ def _one(access: Access, statement_id: UUID, *, with_content: bool = False) -> S
     return statement
 
 
-def _cacheable_for_ever(response: HttpResponseBase, statement: Statement, form: str) -> bool:
-    """An issued statement never changes again; False where it is not issued, and nothing is promised."""
+def _cacheable_for_ever(
+    response: HttpResponseBase, statement: Statement, form: str, language: str, access: Access
+) -> None:
+    """An issued statement never changes again; of one that is not issued nothing is promised.
+
+    The tag names the reader too: files name other tenants as their reader may see them.
+    """
     if statement.state != StatementState.ISSUED or statement.issued_at is None:
-        return False
+        return
+    seen = "all" if access.sees_all_tenants else ",".join(map(str, sorted(access.tenant_ids)))
+    form = sha256(f"{form}|{language}|{seen}".encode()).hexdigest()[:16]
     response["ETag"] = f'"{statement.sha256}-{form}"'
     response["Last-Modified"] = http_date(statement.issued_at.timestamp())
     response["Cache-Control"] = "private, max-age=31536000, immutable"
-    return True
 
 
 class StatementsView(ListView):
@@ -226,7 +233,8 @@ class _StatementFileView(LedgerView):
         response = csv_download(
             statement_file(statement, self.file, self.access, excel=excel), file_name(statement, self.file)
         )
-        _cacheable_for_ever(response, statement, f"{self.file}-{int(excel)}")
+        language = get_language() or settings.LANGUAGE_CODE
+        _cacheable_for_ever(response, statement, self.file, language if excel else "", self.access)
         return response
 
 
@@ -301,8 +309,7 @@ class StatementPdfView(LedgerView):
         response = HttpResponse(content, content_type="application/pdf")
         response["Content-Disposition"] = f'attachment; filename="{pdf_name(statement)}"'
         response["Content-Language"] = language
-        if _cacheable_for_ever(response, statement, f"pdf-{language}"):
-            response["Vary"] = "Accept-Language, Cookie"
+        _cacheable_for_ever(response, statement, "pdf", language, self.access)
         return response
 
 

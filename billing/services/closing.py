@@ -25,6 +25,7 @@ from billing.services.announcements import announce_close
 from billing.services.months import compute_month
 from billing.services.periods import PeriodError, ensure_period
 from billing.services.snapshot import in_snapshot
+from ledger.core.instants import instant_text
 from ledger.core.periods import Month
 from ledger.locks import Lock, acquire
 from ledger.models import Booking, Period, PeriodState
@@ -85,7 +86,7 @@ def _note_start(run_id: int, name: str) -> None:
     run = CloseRun.objects.select_for_update().get(pk=run_id)
     step = _step_of(run, name)
     if run.state == RunState.RUNNING and step["state"] == "waiting":
-        step |= {"state": "running", "started_at": timezone.now().isoformat()}
+        step |= {"state": "running", "started_at": instant_text(timezone.now())}
         run.save(update_fields=["steps"])
 
 
@@ -132,7 +133,7 @@ def _step_of(run: CloseRun, name: str) -> dict[str, Any]:
 
 
 def _end_step(run: CloseRun, name: str, state: str, detail: str) -> None:
-    _step_of(run, name).update(state=state, detail=detail, ended_at=timezone.now().isoformat())
+    _step_of(run, name).update(state=state, detail=detail, ended_at=instant_text(timezone.now()))
 
 
 def _end_run(run: CloseRun, state: RunState, message: str) -> None:

@@ -13,6 +13,7 @@ from django.utils import timezone
 from billing.checks import CHECKS
 from billing.models import Deviation, RunState, VerificationRun
 from ledger.checks import Check, Finding
+from ledger.core.instants import instant_text
 from ledger.locks import NAMESPACE, Lock
 from ledger.services.audit import Actor, record
 
@@ -68,7 +69,7 @@ def _carry_out(run_id: int, name: str) -> None:
     step = _step_of(run, name)
     if run.state != RunState.RUNNING or step is None or step["state"] in ("done", "failed"):
         return
-    _note(run_id, name, lambda step: step.update(state="running", started_at=timezone.now().isoformat()))
+    _note(run_id, name, lambda step: step.update(state="running", started_at=instant_text(timezone.now())))
     try:
         findings, count = _first(BY_NAME[name](run.month or None))
     except Error as error:
@@ -100,7 +101,7 @@ def _finish(run_id: int, name: str, findings: list[Finding], count: int, failed:
         state="failed" if failed else "done",
         deviations=count,
         detail=failed,
-        ended_at=timezone.now().isoformat(),
+        ended_at=instant_text(timezone.now()),
     )
     run.deviations += count
     run.failed += bool(failed)

@@ -5,9 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.utils import timezone
+from drf_spectacular.authentication import SessionScheme
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework import exceptions
-from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.authentication import (
+    BaseAuthentication,
+    CSRFCheck,
+    SessionAuthentication,
+    get_authorization_header,
+)
 from rest_framework.request import Request
 
 from ledger.access import TokenPrincipal
@@ -38,6 +44,23 @@ class BearerAuthentication(BaseAuthentication):
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="ledger"'
+
+
+class BrowserAuthentication(SessionAuthentication):
+    """Who is signed in at the pages."""
+
+    def enforce_csrf(self, request: Request) -> None:
+        """Ask Django's request: DRF's `POST` parses the body, which the events door reads in forms of its own."""
+        plain = request._request
+        check = CSRFCheck(lambda _request: None)  # type: ignore[arg-type, return-value]
+        check.process_request(plain)
+        reason = check.process_view(plain, None, (), {})  # type: ignore[arg-type]
+        if reason:
+            raise exceptions.PermissionDenied(f"CSRF Failed: {reason}")
+
+
+class BrowserScheme(SessionScheme):
+    target_class = "ledger.api.authentication.BrowserAuthentication"
 
 
 class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from django.db.models import QuerySet
 from django.http import Http404
+from django.utils.cache import patch_vary_headers
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import MethodNotAllowed, NotAuthenticated
 from rest_framework.permissions import SAFE_METHODS
@@ -53,6 +54,11 @@ class LedgerView(APIView):
         if any("\x00" in value for value in kwargs.values() if isinstance(value, str)):
             raise Http404  # nothing is called so, and PostgreSQL cannot even look for it
         self.refuse_unknown_parameters(request)
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        """What one may see another may not: no cache gives one's answer to another."""
+        patch_vary_headers(response, ["Authorization", "Cookie"])
+        return super().finalize_response(request, response, *args, **kwargs)
 
     def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
         if not force and self.takes_format:

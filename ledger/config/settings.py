@@ -251,7 +251,7 @@ WHITENOISE_AUTOREFRESH = DEBUG
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "ledger.api.authentication.BearerAuthentication",
-        "rest_framework.authentication.SessionAuthentication",
+        "ledger.api.authentication.BrowserAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_THROTTLE_CLASSES": ["ledger.api.throttling.PrincipalThrottle"],
@@ -287,6 +287,11 @@ SPECTACULAR_SETTINGS = {
         "ReservationState": ["active", "planned"],
         "ApprovalDecision": "billing.models.life.Decision",
     },
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "ledger.api.schema_additions.add_examples",
+        "ledger.api.schema_additions.add_links",
+    ],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",

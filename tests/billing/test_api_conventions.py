@@ -65,6 +65,11 @@ def api_of(role: str = "finance") -> APIClient:
     return api
 
 
+def templated(pattern: str) -> str:
+    """A route as the schema writes it: `<uuid:statement_id>` is `{statement_id}`."""
+    return re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", pattern)
+
+
 def filled(pattern: str) -> str:
     """The address of something that is there."""
     for part, value in {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import jsonschema
@@ -9,7 +11,7 @@ import pytest
 from django.test import Client
 
 from ledger.api.views import LIST_PARAMETERS, ListView
-from tests.billing.test_api_conventions import VIEWS
+from tests.billing.test_api_conventions import VIEWS, templated
 from tests.fixtures.made_once import made_once
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
@@ -53,10 +55,7 @@ def test_every_body_has_an_example_that_it_allows(schema: dict[str, Any]) -> Non
 def test_the_schema_names_the_query_parameters_that_are_taken(schema: dict[str, Any]) -> None:
     wrong = []
     for pattern, view in VIEWS:
-        path = pattern
-        while "<" in path:
-            start, end = path.index("<"), path.index(">")
-            path = path[:start] + "{" + path[start + 1 : end].split(":")[-1] + "}" + path[end + 1 :]
+        path = templated(pattern)
         if not hasattr(view, "get") or path not in schema["paths"]:
             continue
         shown = {
@@ -99,3 +98,54 @@ def test_a_list_says_what_is_in_it(schema: dict[str, Any]) -> None:
     assert untyped(schema["components"]["schemas"], "schemas") == []
     throughput = schema["components"]["schemas"]["ContractBody"]["properties"]["reserved_throughput"]
     assert throughput["items"]["$ref"].endswith("/ThroughputBody")
+
+
+def test_every_row_of_an_answer_has_an_example_of_its_form(schema: dict[str, Any]) -> None:
+    """They are what a ledger with a demo month answered: whoever changes a row changes its example."""
+    components = schema["components"]["schemas"]
+    wrong = []
+    for name in sorted(_rows_of_answers(schema)):
+        row = components[name]
+        for example in row.get("examples", [None]):
+            validator = jsonschema.Draft202012Validator(
+                {**row, "components": schema["components"]},
+                format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER,
+            )
+            wrong += [(name, error.message) for error in validator.iter_errors(example)]
+            wrong += [(name, "has no field", key) for key in set(example or {}) - set(row["properties"])]
+    assert wrong == []
+
+
+def _rows_of_answers(schema: dict[str, Any]) -> set[str]:
+    """The names of what answers are made of, but those that their operation gives an example of its own."""
+    contents = [
+        answer.get("content", {}).get("application/json", {})
+        for _method, _path, operation in operations(schema)
+        for code, answer in operation["responses"].items()
+        if code.startswith("2")
+    ]
+    return {
+        re.findall(r"#/components/schemas/(\w+)", json.dumps(content))[0]
+        for content in contents
+        if "#/components/schemas/" in json.dumps(content) and not {"example", "examples"} & set(content)
+    }
+
+
+def test_every_id_in_a_path_comes_from_an_answer(schema: dict[str, Any]) -> None:
+    """Links (OpenAPI 3.1): what they read is there in the example of the answer."""
+    linked: set[tuple[str, str]] = set()
+    for _method, _path, operation in operations(schema):
+        for answer in operation["responses"].values():
+            for link in answer.get("links", {}).values():
+                [(parameter, expression)] = link["parameters"].items()
+                linked.add((link["operationId"], parameter))
+                row = re.findall(r"#/components/schemas/(\w+)", json.dumps(answer["content"]))[0]
+                assert expression.rpartition("/")[2] in schema["components"]["schemas"][row]["properties"]
+    wanted = {
+        (operation["operationId"], parameter["name"])
+        for _method, _path, operation in operations(schema)
+        for parameter in operation.get("parameters", [])
+        if parameter["in"] == "path"
+    }
+    files = {"periods_file_sha256", "statements_file_sha256"}  # by the name of a file, which no answer has
+    assert {one for one in wanted - linked if one != (one[0], "name") or one[0] not in files} == set()

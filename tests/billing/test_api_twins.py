@@ -89,13 +89,22 @@ def test_an_issued_statement_is_cached_for_ever_and_tells_strangers_nothing_of_i
     close()
     make_tenants("delta")
     statement = Statement.objects.get(tenant__holder__slug="acme", period=MONTH)
-    mine, stranger = by_token("admin"), by_token("stranger")
+    mine, stranger, finance = by_token("admin"), by_token("stranger"), by_token("finance")
     for name in ("", "bill.csv", "usage.csv", "preemptions.csv", "focus-1.2.csv", "statement.pdf"):
         path = f"/api/v1/statements/{statement.pk}/{name}"
         first = mine.get(path)
         assert (first.status_code, "ETag" in first.headers) == (200, True)
         assert parse_http_date(first.headers["Last-Modified"]) == int(statement.issued_at.timestamp())
         assert name == "" or "immutable" in first.headers["Cache-Control"]
+        assert {"Authorization", "Cookie"} <= set(first.headers["Vary"].split(", "))
+        # Files name others as their reader may see them: one reader's file is not another's.
+        assert name == "" or first.headers["ETag"] != finance.get(path).headers["ETag"]
+        if name.endswith(".csv"):
+            sheets = [
+                mine.get(path, {"excel": "1"}, headers={"Accept-Language": language}).headers["ETag"]
+                for language in ("en", "zh-hans")
+            ]
+            assert len({first.headers["ETag"], *sheets}) == 3
         conditions = (
             {"If-None-Match": first.headers["ETag"]},
             {"If-Modified-Since": first.headers["Last-Modified"]},

@@ -34,7 +34,7 @@ from ledger.models import Role, Source, Tenant
 from ledger.services.audit import Actor
 from ledger.services.tokens import create_api_token
 from tests.billing.page_books import MONTH, Books, alert_of_acme, make_books
-from tests.billing.test_api_conventions import VIEWS
+from tests.billing.test_api_conventions import VIEWS, needed, templated
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres, pytest.mark.slow]
 
@@ -214,11 +214,64 @@ def operations_served() -> set[tuple[str, str]]:
     """Method and path of every operation that the URL configuration serves, as the schema writes paths."""
     served = set()
     for pattern, view in VIEWS:
-        path = pattern
-        while "<" in path:
-            start, end = path.index("<"), path.index(">")
-            path = path[:start] + "{" + path[start + 1 : end].split(":")[-1] + "}" + path[end + 1 :]
+        path = templated(pattern)
         # `events` without the slash is the same door: a POST cannot be redirected.
         if path != "/api/v1/events":
             served |= {(method, path) for method in METHODS if hasattr(view, method)}
     return served
+
+
+# Lists of which the books of the tests hold nothing, so that no link leads on from them.
+EMPTY = {
+    "approvals_list",
+    "budgets_list",
+    "calibrations_list",
+    "contracts_list",
+    "alert_subscriptions_list",
+    "pool_costs_list",
+}
+# What is asked for below a month that is there need not be: a close that nobody began, a difference of that key.
+NOT_THERE = {"periods_close_progress", "periods_explain"}
+
+
+def test_what_one_answer_names_the_next_operation_takes(schema: Any, books: Books) -> None:
+    """Stateful: from every answer that the schema's links start from to every operation that they lead to."""
+    known_things(books)
+    Source.objects.filter(pk=Source.objects.order_by("pk").first().pk).update(name="bj-kueue")
+    headers = headers_of(Role.FINANCE)
+    operations = [found.ok() for found in schema.get_all_operations()]
+    by_id = {one.definition.raw["operationId"]: one for one in operations}
+    views = {templated(pattern): view for pattern, view in VIEWS}
+    empty, faults, followed = set(), [], 0
+    for name, source in by_id.items():
+        links = [
+            link
+            for answer in source.definition.raw["responses"].values()
+            for link in answer.get("links", {}).values()
+        ]
+        if not links or source.method != "get":
+            continue
+        query = needed(views[source.path])
+        rows = source.Case(query=query, path_parameters={}).call(headers=headers).json()["results"]
+        if not rows:
+            empty.add(name)
+            continue
+        for link in links:
+            [(parameter, expression)] = link["parameters"].items()
+            target = by_id[link["operationId"]]
+            view, method = views[target.path], target.method
+            parameters = {parameter: rows[0][expression.rpartition("/")[2]]}
+            if "{name}" in target.path and "name" not in parameters:
+                parameters["name"] = "focus-1.4"
+            case = target.Case(path_parameters=parameters, query=needed(view) if method == "get" else {})
+            if method in view.examples:
+                case.body, case.media_type = view.examples[method], "application/json"
+            status, wrong = faults_of(case, headers)
+            followed += 1
+            faults += [f"{name} -> {target.label}: {one}" for one in wrong]
+            is_there = status == 200 if method == "get" else status != 404
+            if not is_there and link["operationId"] not in NOT_THERE:
+                faults.append(f"{name} -> {target.label}: {status}")
+    assert not faults, "\n".join(faults)
+    assert empty == EMPTY
+    assert followed > 35

@@ -15,7 +15,7 @@ from ingest.core.unpack import Limits
 from ingest.models import Batch, BatchState
 from ingest.services.booking import book_batch
 from ledger.core import zstd
-from ledger.models import Event, Source
+from ledger.models import Event, Membership, Role, Source, User
 from ledger.services.tokens import create_api_token
 from tests.ingest.feeding import NDJSON, SOURCE, lines, occupancy, request, small_world
 
@@ -72,17 +72,17 @@ def test_a_batch_is_kept_and_then_booked(asked_for: list[int]) -> None:
     assert [(line["line"], line["reason"]) for line in status["lines"]] == [(2, "not_json")]
 
 
-@pytest.mark.parametrize(
-    ("content_type", "content"),
-    [
-        ("application/cloudevents+json", json.dumps(an_event(), indent=1).encode()),
-        ("application/cloudevents+json; charset=utf-8", json.dumps(an_event()).encode()),
-        ("application/cloudevents-batch+json", json.dumps([an_event()]).encode()),
-        ("application/json", json.dumps([an_event()]).encode()),
-        ("application/json", json.dumps(an_event()).encode()),
-        ("application/x-ndjson", lines(an_event()) + b"\n\n"),
-    ],
-)
+FORMS = [
+    ("application/cloudevents+json", json.dumps(an_event(), indent=1).encode()),
+    ("application/cloudevents+json; charset=utf-8", json.dumps(an_event()).encode()),
+    ("application/cloudevents-batch+json", json.dumps([an_event()]).encode()),
+    ("application/json", json.dumps([an_event()]).encode()),
+    ("application/json", json.dumps(an_event()).encode()),
+    ("application/x-ndjson", lines(an_event()) + b"\n\n"),
+]
+
+
+@pytest.mark.parametrize(("content_type", "content"), FORMS)
 @pytest.mark.parametrize("encoding", ["", "gzip", "zstd"])
 def test_every_form_and_encoding(content_type: str, content: bytes, encoding: str) -> None:
     packers = {"": bytes, "gzip": gzip.compress, "zstd": zstd.compress}
@@ -90,6 +90,20 @@ def test_every_form_and_encoding(content_type: str, content: bytes, encoding: st
     assert (answer.status_code, answer.json()["received"]) == (202, 1)
     receipt = book_batch(answer.json()["batch"])
     assert receipt is not None and receipt.booked == 1
+
+
+@pytest.mark.parametrize(("content_type", "content"), FORMS)
+def test_every_form_is_taken_from_a_browser_too(content_type: str, content: bytes) -> None:
+    """The check against cross-site requests must neither parse the body nor be left out."""
+    user = User.objects.create_user("anna", password="x")
+    Membership.objects.create(user=user, role=Role.PLATFORM)
+    api = APIClient(enforce_csrf_checks=True)
+    api.force_login(user)
+    assert post(api, content, content_type).json()["detail"] == "CSRF Failed: CSRF cookie not set."
+    token = "t" * 32
+    api.cookies["csrftoken"] = token
+    answer = post(api, content, content_type, **{"X-CSRFToken": token})
+    assert (answer.status_code, answer.json()["received"]) == (202, 1)
 
 
 def test_the_same_body_or_the_same_key_gives_the_first_batch(asked_for: list[int]) -> None:
