@@ -18,6 +18,7 @@ import msgspec
 from ledger.core.contract_words import ADAPTER_NAMES, IDENTITY_KINDS, is_identity_kind
 
 MICRO = 1_000_000
+_UNKNOWN_KEY = re.compile(r"Object contains unknown field `(.*)`")
 SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
 RESERVED_SLUGS = frozenset({"platform", "unattributed"})
@@ -268,7 +269,10 @@ def from_document(document: dict[str, Any]) -> Configuration:
         configuration = msgspec.convert(document, Configuration)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$")
-        raise ConfigurationError(path.rstrip("`").lstrip("."), problem) from None
+        path = path.rstrip("`").lstrip(".")
+        if unknown := _UNKNOWN_KEY.fullmatch(problem):
+            path, problem = ".".join(filter(None, (path, unknown[1]))), "unknown key"
+        raise ConfigurationError(path, problem) from None
     _check(configuration)
     return configuration
 

@@ -103,7 +103,7 @@ def test_a_later_version_ends_or_changes_it() -> None:
         ({"output_tokens_per_minute": -1}, r"output_tokens_per_minute: Expected `int` >= 0"),
         ({"output_tokens_per_minute": 0.5}, r"output_tokens_per_minute: Expected `int`"),
         ({"input_tokens_per_minute": 0, "output_tokens_per_minute": 0}, r"\[0\]: name input_tokens"),
-        ({"tokens": 1}, r"unknown field `tokens`"),
+        ({"tokens": 1}, r"\[0\]\.tokens: unknown key"),
     ],
 )
 def test_a_row_that_says_nothing_usable_is_refused_with_its_path(

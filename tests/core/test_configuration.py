@@ -11,11 +11,12 @@ CARD = '[[rate_card]]\nname="x"\nvalid_from="2020-01-01T00:00:00Z"\n[[rate_card.
 @pytest.mark.parametrize(
     ("text", "path", "problem"),
     [
-        ("[ledger]\nfoo=1", "ledger", "unknown field `foo`"),
+        ("[ledger]\nfoo=1", "ledger.foo", "unknown key"),
+        ("[[ledgers]]", "ledgers", "unknown key"),
         (
             "[[tenant]]\nslug='a'\nidentities=[{kind='x', valu='y'}]",
-            "tenant[0].identities[0]",
-            "unknown field",
+            "tenant[0].identities[0].valu",
+            "unknown key",
         ),
         ("[[tenant]]\nslug='A b'", "tenant[0].slug", "not a usable slug"),
         ("[[tenant]]\nslug='platform'", "tenant[0].slug", "not a usable slug"),
