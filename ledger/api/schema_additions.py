@@ -28,6 +28,7 @@ PRODUCERS: dict[str, list[tuple[str, str]]] = {
     "policies/version_id": [("policies_list", "/results/0/id")],
     "pool-costs/version_id": [("pool_costs_list", "/results/0/id")],
     "rate-cards/version_id": [("rate_cards_list", "/results/0/id")],
+    "service-policies/version_id": [("service_policies_list", "/results/0/id")],
 }
 
 

@@ -229,6 +229,7 @@ EMPTY = {
     "contracts_list",
     "alert_subscriptions_list",
     "pool_costs_list",
+    "service_policies_list",
 }
 # What is asked for below a month that is there need not be: a close that nobody began, a difference of that key.
 NOT_THERE = {"periods_close_progress", "periods_explain"}
