@@ -69,6 +69,14 @@ def deliver(*events: Any, content_type: str = NDJSON, encoding: str = "") -> Rec
     return deliver_bytes(lines(*events), content_type, encoding)
 
 
+def accepted(*events: Any) -> int:
+    """In the inbox, as a delivery of its own, and not booked yet."""
+    batch, _ = accept_batch(
+        Body(lines(*events), NDJSON), door="test", submitted_by="test", idempotency_key=f"n{next(_number)}"
+    )
+    return int(batch.pk)
+
+
 def deliver_bytes(content: bytes, content_type: str = NDJSON, encoding: str = "") -> Receipt:
     body = Body(content, content_type, encoding)
     batch, _ = accept_batch(body, door="test", submitted_by="test", idempotency_key=f"n{next(_number)}")
@@ -81,7 +89,8 @@ def deliver_bytes(content: bytes, content_type: str = NDJSON, encoding: str = ""
 _FACTS = {
     "ledger_event": "e.type, e.occurred_at, e.content_hash, e.body",
     "ledger_level": (
-        "pool_id, t.kind, t.subject, t.attempt, t.starts_at, t.ends_at, t.milli_gpus, i.value, t.attributes"
+        "pool_id, t.kind, t.subject, t.attempt, t.starts_at, t.ends_at, t.milli_gpus, t.requests, i.value, t.lendable,"
+        " t.service_class, t.purpose, t.workload_kind, t.last_checkpoint_at, t.attributes"
     ),
     "ledger_subject": "pool_id, kind, subject, attempt, first_at, last_at, last_milli_gpus",
     "ledger_request": (
@@ -94,6 +103,11 @@ _FACTS = {
     ),
     "ledger_preemptionreport": "t.cluster, t.preemption, t.decided_at, t.milli_gpus, t.cause, i.value",
     "ledger_resumereport": "t.cluster, t.preemption, t.resumed_at",
+    "ledger_rejection": "t.occurred_at, i.value, t.layer, t.reason, t.status, t.count, t.pool_id",
+    "ledger_quotalevel": (
+        "t.starts_at, i.value, t.layer, t.resource, t.limit_milli, t.used_milli, t.pool_id, t.service_id"
+    ),
+    "ledger_quotastanding": "t.tenant_id, t.layer, t.resource, t.pool_id, t.limit_milli, t.used_milli, t.as_of",
     "ledger_correction": "t.corrected_at, t.supersedes_source, t.supersedes_event_id, t.reason",
     "ledger_source": "uri, watermark_at",
 }
@@ -112,6 +126,9 @@ _JOINS = {
         "ledger_preemptionreport t JOIN ledger_identity i ON i.id = t.victim_identity_id"
     ),
     "ledger_resumereport": "ledger_resumereport t",
+    "ledger_rejection": "ledger_rejection t JOIN ledger_identity i ON i.id = t.identity_id",
+    "ledger_quotalevel": "ledger_quotalevel t JOIN ledger_identity i ON i.id = t.identity_id",
+    "ledger_quotastanding": "ledger_quotastanding t",
     "ledger_correction": "ledger_correction t",
 }
 
