@@ -21,6 +21,7 @@ class Lock(enum.IntEnum):
     CORRECTIONS = (
         5  # shared by bookings of requests, exclusive to bookings of corrections: neither misses the other
     )
+    QUOTAS = 9  # bookings of quotas: each sees what the others brought
     ALERTS = 6  # one evaluation of the alert rules at a time
     BOOKING_SEQUENCE = 4  # the last statement of a booking: its place in commit order
 

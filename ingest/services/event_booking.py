@@ -20,9 +20,11 @@ from ingest.services.request_booking import CONFLICT, RequestBooking, copy_rows
 from ingest.sql import events as sql
 from ingest.sql import quotas as quota_sql
 from ledger.core.periods import to_ms
+from ledger.locks import NAMESPACE, Lock
 from ledger.selectors.corrections import void_facts
 
 CORRECTION = "ledger.correction.v1"
+QUOTA = "ledger.quota.v1"
 _Staged = tuple[
     ParsedEvent, dict[str, Any], int
 ]  # with its row, and 1 for a replacement behind its correction
@@ -37,7 +39,7 @@ class EventBooking:
         self._booking_id = booking_id
         self._requests = requests
         self._replaced_requests: list[ParsedEvent] = []
-        self._corrections = 0
+        self._corrections = self._quotas = 0
         self._staged = 0
         self.booked = 0
         self.duplicate = 0
@@ -105,6 +107,7 @@ class EventBooking:
         copy_rows(self._cursor, "stage_event", rows)
         self._staged += count
         self._corrections += sum(event.type == CORRECTION for event in events)
+        self._quotas += sum(event.type == QUOTA for event in events)
         for event in events:
             if event.time_ms > self._now_ms + FUTURE_TOLERANCE_MS:
                 continue  # planned: no word of how far its source has got
@@ -143,8 +146,10 @@ class EventBooking:
         cursor.execute(sql.MERGE_SUBJECTS)
         cursor.execute(sql.DIRTY_LEVELS, {"booking": self._booking_id, "void": self._void_events()})
         cursor.execute(sql.DIRTY_PREEMPTIONS)
-        cursor.execute(quota_sql.DIRTY_QUOTAS)
-        cursor.execute(quota_sql.MOVE_QUOTAS)
+        if self._quotas:
+            cursor.execute(quota_sql.HOLD_QUOTAS, {"namespace": NAMESPACE, "lock": int(Lock.QUOTAS)})
+            cursor.execute(quota_sql.DIRTY_QUOTAS)
+            cursor.execute(quota_sql.MOVE_QUOTAS)
 
     def _void_events(self) -> list[int]:
         """Events that do not count, by this booking's corrections too; one query where there are none."""

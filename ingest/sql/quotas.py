@@ -24,6 +24,9 @@ SELECT pool_id, unnest(range_agg(span)) FROM (
 ) touched GROUP BY pool_id
 """
 
+# Bookings of quotas come here one after another: of two at once neither would see that the other's is the rival.
+HOLD_QUOTAS = "SELECT pg_advisory_xact_lock(%(namespace)s, %(lock)s)"
+
 # The newest quota fact of each tenant, layer, resource and scope; of two of one instant the greatest (source, id), in
 # whatever order they come (quota_latest). In order of the key quota_standing_key, so that bookings queue up and never
 # deadlock. Nobody's quotas are left out; a mapping made later is put right by computing.

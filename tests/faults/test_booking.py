@@ -19,10 +19,10 @@ from ingest.services.booking import book_batch
 from ingest.services.inbox import Body, accept_batch
 from ledger.embedded import EmbeddedValkey
 from ledger.locks import Lock, acquire
-from ledger.models import Booking, Event, Level, Request, UsageHour
+from ledger.models import Booking, Event, Level, QuotaStanding, Request, UsageHour
 from ledger.services.tokens import create_api_token
 from tests.fixtures.services import WorkerFactory
-from tests.ingest.feeding import NDJSON, all_facts, lines, occupancy, request, small_world
+from tests.ingest.feeding import NDJSON, all_facts, event, lines, occupancy, request, small_world
 
 pytestmark = pytest.mark.postgres
 EVENTS = 300
@@ -138,6 +138,50 @@ def test_two_bookings_of_the_same_events_at_once_change_nothing() -> None:
             before = all_facts()
     assert all_facts() == before
     assert (Event.objects.count(), Request.objects.count()) == (EVENTS, EVENTS)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_quotas_of_one_instant_booked_at_once_the_greater_key_stands() -> None:
+    """Neither sees the other's while both are at it; without a word between them the last to commit would win."""
+    small_world()
+    sources = ["/b", "/a"]  # known by now: a source that is new makes the second booking wait for the first
+    met = [occupancy("o", "2026-10-01T00:00:00Z", 1) | {"source": source} for source in sources]
+    first = book_batch(keep(lines(*met)))
+    assert first is not None and first.booked == 2
+    data = {"tenant": "acme", "layer": "serving", "resource": "concurrency", "used": 0}
+    quotas = [
+        event("quota", "q", "2026-10-01T00:00:00Z", **data, limit=limit) | {"source": source}
+        for source, limit in zip(sources, (2, 1), strict=True)
+    ]
+    batches = [keep(lines(quota)) for quota in quotas]
+    failures: list[BaseException] = []
+
+    def book(batch_id: int) -> None:
+        try:
+            book_batch(batch_id, wait=True)
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=book, args=(batch_id,)) for batch_id in batches]
+    with last_step_held():
+        for count, thread in enumerate(threads, start=1):
+            thread.start()
+            wait_for(lambda count=count: waiting_for_a_lock() == count, "a booking does not come so far")
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert not failures
+    assert [row.limit_milli for row in QuotaStanding.objects.all()] == [2000]
+
+
+def waiting_for_a_lock() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return int(cursor.fetchone()[0])
 
 
 def sender() -> APIClient:
