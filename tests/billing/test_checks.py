@@ -27,12 +27,13 @@ from tests.billing.level_facts import (
 )
 from tests.billing.preemption_facts import preemption
 from tests.billing.test_months import PRICES, rate_card
+from tests.fixtures.made_once import made_once
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
 
-@pytest.fixture
-def books() -> Pool:
+@made_once
+def month() -> None:
     """A month with lending, a preemption that the platform pays for, and all that follows."""
     pool = make_pool()
     make_tenants("acme", "gamma")
@@ -45,7 +46,11 @@ def books() -> Pool:
     Policy.objects.create(valid_from=hour(-1000), preemption_charged_to="platform")
     Booking.objects.update(received=Event.objects.count(), booked=Event.objects.count())
     compute_month(Month.parse(MONTH), horizon=hour(6))
-    return pool
+
+
+@pytest.fixture
+def books(month: None) -> Pool:
+    return Pool.objects.get()
 
 
 def findings() -> list[str]:

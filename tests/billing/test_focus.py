@@ -58,6 +58,7 @@ from tests.billing.level_facts import (
 )
 from tests.billing.preemption_facts import preemption
 from tests.billing.tampering import issued_as_before_version_2
+from tests.fixtures.made_once import made_once
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -67,8 +68,8 @@ HOURS = 10
 LATE_BATCH = 7
 
 
-@pytest.fixture
-def books() -> Pool:
+@made_once
+def october() -> None:
     """October, ready to be closed: acme reserves 8 of 16, beta bursts on them and is preempted, prices change."""
     pool = make_pool()
     make_tenants("acme", "beta", "gamma")
@@ -107,7 +108,11 @@ def books() -> Pool:
     )
     Source.objects.update(watermark_at=DECEMBER_5, complete_until=DECEMBER_5)
     compute_month(OCTOBER, horizon=hour(31 * 24))
-    return pool
+
+
+@pytest.fixture
+def books(october: None) -> Pool:
+    return Pool.objects.get()
 
 
 def late_facts(pool: Pool) -> None:

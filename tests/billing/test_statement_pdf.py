@@ -15,9 +15,9 @@ from ledger.models import Pool, Role, Tenant
 from ledger.services.tokens import create_api_token
 from tests.billing.closed_months import close
 from tests.billing.level_facts import MONTH
-from tests.billing.test_focus import AUDITOR, books, late_facts
+from tests.billing.test_focus import AUDITOR, books, late_facts, october
 
-__all__ = ["books"]
+__all__ = ["books", "october"]
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
 

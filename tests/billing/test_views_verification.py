@@ -20,18 +20,24 @@ from tests.billing.closed_months import NOVEMBER_5, OCTOBER, closable_ledger, cl
 from tests.billing.level_facts import make_tenants
 from tests.billing.page_books import client_of, make_people
 from tests.billing.tampering import unguarded
+from tests.fixtures.made_once import made_once
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres, pytest.mark.usefixtures("no_broker")]
 AUDIT = "/audit/"
 
 
-@pytest.fixture
-def people() -> dict[str, User]:
+@made_once
+def closed_october() -> None:
     closable_ledger()
     make_tenants("delta")
     close(OCTOBER, NOVEMBER_5)
     assert findings() == []
-    return make_people()
+    make_people()
+
+
+@pytest.fixture
+def people(closed_october: None) -> dict[str, User]:
+    return {user.username: user for user in User.objects.all()}
 
 
 def _page(run: VerificationRun) -> str:

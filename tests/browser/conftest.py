@@ -18,6 +18,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from ledger.models import User
 from tests.billing.page_books import PEOPLE, Books, make_books, make_people
 from tests.browser.visiting import Complaints, Visitor, paths_of
+from tests.fixtures.browser import PATIENCE_MS
 
 SignIn = Callable[..., Visitor]
 
@@ -77,7 +78,7 @@ def visitor_in(context: BrowserContext, url: str, session: str, language: str = 
     """A window of somebody who has signed in; `test_signing_in...` is about the form."""
     cookies = {"django_language": language, settings.SESSION_COOKIE_NAME: session}
     context.add_cookies([{"name": name, "value": value, "url": url} for name, value in cookies.items()])
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     complaints = Complaints()
     complaints.listen(page, url)

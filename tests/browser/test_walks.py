@@ -40,7 +40,7 @@ from ledger.models import Pool, User
 from ledger.services.audit import Actor
 from ledger.services.masters import ensure_pool_books
 from tests.browser.conftest import serving, session_of, visitor_in
-from tests.browser.visiting import Visitor
+from tests.browser.visiting import Visitor, follow
 from tests.fixtures.demo_month import MONTH, SMALL
 from tests.tour import HEIGHT, SHOTS, WIDTH, look_at
 
@@ -85,29 +85,20 @@ def town(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[
         yield Town(url, {name: session_of(name) for name in names})
 
 
-@pytest.fixture(autouse=True)
-def patience() -> Iterator[None]:
-    """A month is computed in the same process meanwhile, so an answer may take its time."""
-    expect.set_options(timeout=30_000)
-    yield
-    expect.set_options(timeout=5_000)
-
-
 def arrives(town: Town, windows: Windows, name: str) -> Visitor:
     """Somebody who has signed in, on the page where their role begins."""
     context: BrowserContext = windows(viewport={"width": 1280, "height": 900}, accept_downloads=True)
     visitor = visitor_in(context, town.url, town.sessions[name])
-    context.set_default_timeout(60_000)
     visitor.goes_to("/")
     return visitor
 
 
 def section(page: Page, name: str) -> None:
-    page.get_by_role("navigation", name="Sections").get_by_role("link", name=name, exact=True).click()
+    follow(page, page.get_by_role("navigation", name="Sections").get_by_role("link", name=name, exact=True))
 
 
 def crumb(page: Page, name: str | re.Pattern[str]) -> None:
-    page.locator(".crumbs").get_by_role("link", name=name, exact=isinstance(name, str)).click()
+    follow(page, page.locator(".crumbs").get_by_role("link", name=name, exact=isinstance(name, str)))
 
 
 def total_of(page: Page) -> str:
@@ -156,17 +147,17 @@ def test_finance_reviews_maps_answers_and_closes(town: Town, windows: Windows) -
     page = visitor.page
 
     # The month, and what keeps it from closing.
-    page.get_by_role("link", name=MONTH_IN_WORDS).first.click()
+    follow(page, page.get_by_role("link", name=MONTH_IN_WORDS).first)
     expect(page.get_by_role("heading", level=1)).to_contain_text(MONTH_IN_WORDS)
     blocking = page.locator(".checklist li.blocked").filter(has_text="GPU-hours")
     expect(blocking).to_have_count(1)
     before = page.locator("#table-tenants tbody tr").filter(has_text="robotics").locator("data").first
     amount_before = before.get_attribute("value")
-    blocking.get_by_role("link", name="Mend it there").click()
+    follow(page, blocking.get_by_role("link", name="Mend it there"))
 
     # Somebody's namespace that nobody has mapped: it is robotics's.
     if "identities" not in page.url:
-        page.locator("main").get_by_role("link", name=re.compile("nmapped|dentit")).first.click()
+        follow(page, page.locator("main").get_by_role("link", name=re.compile("nmapped|dentit")).first)
     page.locator("#table-unmapped").get_by_role("link").filter(has_text="genai-hackathon").click()
     form = page.locator("form").filter(has=page.get_by_role("button", name="Map", exact=True))
     expect(form.get_by_label("Value")).to_have_value("genai-hackathon")
@@ -179,13 +170,13 @@ def test_finance_reviews_maps_answers_and_closes(town: Town, windows: Windows) -
 
     # The statement has changed.
     section(page, "Months")
-    page.get_by_role("link", name=MONTH_IN_WORDS).first.click()
-    page.locator("#table-tenants").get_by_role("link", name="robotics").click()
+    follow(page, page.get_by_role("link", name=MONTH_IN_WORDS).first)
+    follow(page, page.locator("#table-tenants").get_by_role("link", name="robotics"))
     assert float(total_of(page)) > float(amount_before or "0")
     crumb(page, MONTH_IN_WORDS)
 
     # A dispute is answered, on the line it is about.
-    page.locator("#table-tenants").get_by_role("link", name="assistant").click()
+    follow(page, page.locator("#table-tenants").get_by_role("link", name="assistant"))
     page.locator("#table-disputes tbody").get_by_role("link").first.click()
     expect(page.get_by_text("We ran nothing that day.")).to_be_visible()
     page.get_by_label("Answer; the tenant reads it").fill("Two evaluations ran; see the work of that day.")
@@ -204,7 +195,7 @@ def test_finance_reviews_maps_answers_and_closes(town: Town, windows: Windows) -
     elsewhere(lambda: run_close(CloseRun.objects.get(state="running").pk))
     expect(page.get_by_text("Head of the chain")).to_be_visible()
     expect(page.get_by_role("heading", level=1)).to_contain_text("closed")
-    page.locator("#table-tenants").get_by_role("link", name="robotics").click()
+    follow(page, page.locator("#table-tenants").get_by_role("link", name="robotics"))
     expect(page.locator(".statement-head .state").first).to_have_text("Issued")
     assert visitor.complaints.found == []
 
@@ -274,7 +265,7 @@ def test_platform_finds_who_preempted_whom_and_retries_what_waits(town: Town, wi
     expect(page.get_by_role("heading", level=1)).to_contain_text("Cluster")
 
     # The newest preemptions, one of them, and whether it could have been avoided.
-    page.locator("#table-recent").locator('a[href^="/preemptions/"]').first.click()
+    follow(page, page.locator("#table-recent").locator('a[href^="/preemptions/"]').first)
     record = PreemptionRecord.objects.get(pk=page.url.rstrip("/").split("/")[-1])
     assert record.victim is not None
     expect(page.locator(".story")).to_contain_text(record.victim.slug)
@@ -309,14 +300,14 @@ def test_platform_finds_who_preempted_whom_and_retries_what_waits(town: Town, wi
 def test_from_a_month_down_to_the_bytes_and_back(town: Town, windows: Windows) -> None:
     visitor = arrives(town, windows, "finance")
     page = visitor.page
-    page.get_by_role("link", name=MONTH_IN_WORDS).first.click()
-    page.locator("#table-tenants").get_by_role("link", name="research").click()
+    follow(page, page.get_by_role("link", name=MONTH_IN_WORDS).first)
+    follow(page, page.locator("#table-tenants").get_by_role("link", name="research"))
     total = total_of(page)
-    page.locator("table.lines").get_by_role("link", name="On-demand").first.click()
+    follow(page, page.locator("table.lines").get_by_role("link", name="On-demand").first)
     line = page.url.split("#")[0].split("?")[0]
 
     # An hour of the line leads to what the whole pool did in it, minute by minute.
-    page.locator("#table-hours tbody").get_by_role("link").first.click()
+    follow(page, page.locator("#table-hours tbody").get_by_role("link").first)
     expect(page.get_by_role("heading", name="Capacity over time by category")).to_be_visible()
     page.go_back()
 
@@ -331,23 +322,25 @@ def test_from_a_month_down_to_the_bytes_and_back(town: Town, windows: Windows) -
     )
     work = a_day_with(page, stopped)
     # Work that was stopped and came back the same day has a row for each attempt.
-    page.get_by_role("region", name="Workloads").get_by_role("link", name=work, exact=True).first.click()
-    page.locator('#table-preemptions a[href^="/preemptions/"]').first.click()
+    follow(
+        page, page.get_by_role("region", name="Workloads").get_by_role("link", name=work, exact=True).first
+    )
+    follow(page, page.locator('#table-preemptions a[href^="/preemptions/"]').first)
     preemption = page.url
-    page.locator("#table-events tbody").get_by_role("link").first.click()
+    follow(page, page.locator("#table-events tbody").get_by_role("link").first)
     event = page.url
     expect(page.get_by_role("heading", name="As it was booked")).to_be_visible()
-    page.locator("dl.facts").get_by_role("link").first.click()
+    follow(page, page.locator("dl.facts").get_by_role("link").first)
     expect(page.get_by_role("heading", level=1)).to_contain_text("Batch")
     expect(page.locator(".proof")).to_contain_text("events received =")
 
     # And back: the batch lists its events, the event names the work, the work its preemption, that its month.
     expect(page.locator('#table-events a[href^="/events/"]').first).to_be_visible()
     page.goto(event)
-    page.locator("main").get_by_role("link", name=work, exact=True).first.click()
-    page.locator(f'a[href="{preemption.split(town.url)[1]}"]').first.click()
+    follow(page, page.locator("main").get_by_role("link", name=work, exact=True).first)
+    follow(page, page.locator(f'a[href="{preemption.split(town.url)[1]}"]').first)
     crumb(page, MONTH_IN_WORDS)
-    page.locator("#table-tenants").get_by_role("link", name="research").click()
+    follow(page, page.locator("#table-tenants").get_by_role("link", name="research"))
     assert total_of(page) == total
     assert line.startswith(page.url.split("#")[0])
     assert visitor.complaints.found == []
@@ -361,7 +354,7 @@ def a_day_with(page: Page, workloads: set[str]) -> str:
     """Goes from day to day of the line until one of these ran."""
     days = page.locator("#table-days tbody").get_by_role("link")
     for number in range(days.count()):
-        days.nth(number).click()
+        follow(page, days.nth(number))
         names = page.get_by_role("region", name="Workloads").get_by_role("link").all_inner_texts()
         found = sorted(workloads.intersection(names))
         if found:

@@ -7,7 +7,7 @@ from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
 from django.urls import reverse
-from playwright.sync_api import Page, Request, ViewportSize, expect
+from playwright.sync_api import Locator, Page, Request, ViewportSize, expect
 
 from tests.billing.page_books import MONTH, Books, line_position
 from tests.billing.test_views_access import RULES
@@ -17,7 +17,7 @@ WIDTHS = (360, 768, 1280, 1920)
 # Answers of these are files, or somebody else's page.
 NOT_OUR_PAGES = {"billing:month-file", "billing:statement-file", "billing:statement-pdf", "api-docs"}
 # A chart fits itself to a new width a moment after the window has it.
-SETTLING_MS = (0, 50, 200, 1_000)
+SETTLING_MS = (0, 50, 200, 1_000, 5_000)
 SEVERE = ("serious", "critical")
 _AXE = Axe()
 
@@ -106,6 +106,12 @@ class Visitor:
             if violation["impact"] in SEVERE:
                 for node in violation["nodes"]:
                     self.complaints.note(f"{what}: {violation['id']}: {node['html'][:200]}: {_reason(node)}")
+
+
+def follow(page: Page, link: Locator) -> None:
+    """Clicks, and waits for where it leads: after a click alone, what is read next may still be of the old page."""
+    with page.expect_navigation():
+        link.click()
 
 
 def _reason(node: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from rest_framework.test import APIClient
 
 from ledger.api.parameters import CURSOR
 from ledger.services.tokens import create_api_token
+from tests.fixtures.made_once import made_once
 from tests.ingest.feeding import deliver, occupancy, request, small_world
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
@@ -23,7 +24,7 @@ FACTS = "/api/v1/facts/"
 BATCHES = "/api/v1/batches/"
 
 
-@pytest.fixture
+@made_once
 def api() -> APIClient:
     small_world()
     for hour in (3, 1, 2):  # out of order, and two of one instant
