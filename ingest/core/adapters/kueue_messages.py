@@ -24,6 +24,7 @@ _CAUSE_OF_TEXT = {
     "UNKNOWN": "other",
 }
 
+_CUT = "..."
 _ANONYMOUS = re.compile(r"Preempted to accommodate a higher priority [Ww]orkload")
 _PREEMPTED = re.compile(
     r"Preempted to accommodate a workload "
@@ -65,13 +66,18 @@ def read_preempted(text: str) -> PreemptedNote | None:
     match = _PREEMPTED.match(text)
     if match is None:
         return PreemptedNote(None, None, "priority", None) if _ANONYMOUS.match(text) else None
-    why = (match["why"] or "").strip().rstrip(".")
+    # A path that the limit of Events (1024 bytes) or conditions cut short would name another queue.
+    whole = {
+        name: None if text.endswith(_CUT) and match.end(name) == len(text) else match[name]
+        for name in ("why", "preemptor", "preemptee")
+    }
+    why = (whole["why"] or "").strip().rstrip(".")
     return PreemptedNote(
         preemptor_uid=_known(match["uid"]),
         preemptor_job_uid=_known(match["job"]),
         cause=_CAUSE_OF_TEXT.get(why, "other" if why else None),
-        preemptor_queue=_queue(match["preemptor"]),
-        victim_queue=_queue(match["preemptee"]),
+        preemptor_queue=_queue(whole["preemptor"]),
+        victim_queue=_queue(whole["preemptee"]),
     )
 
 

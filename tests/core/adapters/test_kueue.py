@@ -12,6 +12,7 @@ import pytest
 
 from ingest.core.adapters import load
 from ingest.core.adapters.base import Refused
+from ingest.core.adapters.kueue_messages import read_preempted
 from ingest.core.adapters.kueue_totals import WorkloadTotals, totals
 from tests.core.adapters.kueue_records import (
     DECIDED,
@@ -107,6 +108,30 @@ def test_unknown_ids_in_the_message() -> None:
     by_path = preemptor_of("UNKNOWN", "UNKNOWN", "/org/research/vision-cq")
     assert by_path == {"identity": {"kind": "kueue_cluster_queue", "value": "vision-cq"}}
     assert preemptor_of("UNKNOWN", "UNKNOWN", "UNKNOWN") is None
+
+
+@pytest.mark.parametrize(
+    ("kept", "cause", "preemptor", "victim"),
+    [
+        ("; preemptor path: /org/cq-a; preemptee path: /org/c", "reclaim_own_reservation", "cq-a", None),
+        ("; preemptor path: /org/c", "reclaim_own_reservation", None, None),
+        (" due to recla", None, None, None),
+    ],
+)
+def test_a_message_cut_at_its_limit_names_no_half_a_queue(
+    kept: str, cause: str | None, preemptor: str | None, victim: str | None
+) -> None:
+    note = read_preempted(MESSAGE.partition(kept)[0] + kept + " ...")
+    assert note is not None
+    assert (note.preemptor_uid, note.cause) == (PREEMPTOR, cause)
+    assert (note.preemptor_queue, note.victim_queue) == (preemptor, victim)
+
+
+def test_an_event_merged_with_similar_ones_is_read() -> None:
+    merged = old_event("Preempted", f"(combined from similar events): {MESSAGE}", count=12)
+    outcomes = run("kueue", [preemptor(), running(), evicting(), merged])
+    assert refused_of(outcomes) == []
+    assert {e["data"]["preemption"] for e in events_of(outcomes, "preemption")} == {ID}
 
 
 def test_preemptor_without_cohort_has_a_one_step_path() -> None:
