@@ -9,12 +9,13 @@ import pytest
 
 from billing.models import MonthLine, Statement
 from billing.services.months import compute_month
+from ingest.models import QuarantinedEvent
 from ledger.core.periods import Month
 from ledger.models import FactFinding, Rejection, Request, UsageHour
 from ledger.services.duplicates import flag_suspected_duplicates
 from tests.billing.closed_months import NOVEMBER_5, OCTOBER, closable_ledger, close
 from tests.core.adapters.running import events_of, run
-from tests.ingest.feeding import SOURCE, deliver, event, occupancy, request, small_world
+from tests.ingest.feeding import SOURCE, deliver, event, lines, occupancy, request, small_world
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -63,6 +64,22 @@ def test_c13_a_provisional_row_is_adjusted_and_not_overwritten() -> None:
     deliver(correct("c-1", "r-1", "the provider reports 511", later))
     assert tokens_counted() == (1, 20, 511)
     assert sorted(Request.objects.values_list("output_tokens", flat=True)) == [130, 511]
+
+
+# --- C19: two tenants send the same source and id ----------------------------------------------------------------
+
+
+def test_c19_two_tenants_under_one_key_are_a_conflict_and_none_is_lost() -> None:
+    """The key is (source, id) for ever (events.md): whose sources are their own are two events, whose are not go to a
+    person."""
+    small_world()
+    times = ("2026-10-01T00:00:09Z", "2026-10-01T00:00:00Z")
+    ours, theirs = (request("1", *times, tenant=tenant, input_tokens=5) for tenant in ("acme", "beta"))
+    receipt = deliver(ours, theirs)
+    assert (receipt.booked, receipt.duplicate, receipt.conflict) == (1, 0, 1)
+    assert bytes(QuarantinedEvent.objects.get(reason="conflict").raw) == lines(theirs)
+    receipt = deliver(*[one | {"source": f"/tenants/{n}/svc"} for n, one in enumerate((ours, theirs))])
+    assert (receipt.booked, receipt.conflict) == (2, 0)
 
 
 # --- C21: a retry under a fresh id ------------------------------------------------------------------------------

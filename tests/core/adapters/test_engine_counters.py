@@ -243,6 +243,12 @@ def vllm_pair(*pairs: tuple[str, int, int]) -> list[str]:
     return scrape("00:00", *first) + scrape("01:00", *[f"{name} {after}" for name, _, after in pairs])
 
 
+def test_counters_are_known_with_and_without_their_suffix() -> None:
+    lines = vllm_pair((prompt("").strip(), 0, 1536), (generated("").strip(), 0, 7))
+    older = [line.replace("_total{", "{") for line in lines]
+    assert data_of(run("vllm-metrics", older)) == data_of(run("vllm-metrics", lines)) != []
+
+
 def test_cached_tokens_are_part_of_input() -> None:
     cached = f"vllm:prompt_tokens_cached_total{{{VLLM}}}"
     lines = vllm_pair((prompt("").strip(), 0, 1536), (cached, 0, 1024))

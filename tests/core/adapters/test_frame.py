@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +42,17 @@ def test_every_adapter_of_the_contract_loads() -> None:
         assert load(name).name == name and callable(load(name).adapt)
     with pytest.raises(KeyError, match="kueue"):
         load("quue")
+
+
+def test_every_trap_in_the_docs_has_the_test_that_is_named() -> None:
+    root = Path(__file__).parents[3]
+    named = set(re.findall(r"`(test_\w+)`", (root / "docs/sources/traps.md").read_text()))
+    defined = {
+        name
+        for file in (root / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)
+    }
+    assert len(named) > 150 and named - defined == set()
 
 
 @pytest.mark.parametrize(

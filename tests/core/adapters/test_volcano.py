@@ -60,6 +60,14 @@ def test_every_action(action: str, cause: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("place", ["annotations", "labels"])
+def test_the_queue_under_both_names_of_its_annotation(place: str) -> None:
+    shown = victim()
+    queue = shown["metadata"]["annotations"].pop("scheduling.volcano.sh/queue-name")
+    shown["metadata"].setdefault(place, {})["volcano.sh/queue-name"] = queue
+    assert events_of(run("volcano", [shown])) == events_of(run("volcano", [victim()])) != []
+
+
 def test_reclaim_is_inferred_from_another_queue_on_the_same_node() -> None:
     (one,) = guesses(victim(), evict_event("reclaim"), taker())
     assert one["id"] == f"{VICTIM}/inferred/bound-node-other-queue"
