@@ -55,9 +55,15 @@ class AllocationRowSerializer(serializers.Serializer[Any]):
     workload = serializers.CharField(required=False)
     user = serializers.CharField(required=False)
     api_key = serializers.CharField(required=False)
-    gpu_hours = serializers.CharField(help_text="decimal")
+    gpu_hours = serializers.CharField(
+        help_text="decimal; `lent` is the same time as the borrowers' `borrowed`: a row of both counts it twice"
+    )
     gpu_us = serializers.CharField(help_text="exact integer, GPU-microseconds")
-    share_of_capacity = serializers.CharField(allow_null=True, help_text="decimal, 0 to 1")
+    share_of_capacity = serializers.CharField(
+        allow_null=True,
+        help_text="decimal: gpu_hours / capacity; above 1 where a row holds both lent and borrowed, or more is held "
+        "than there is",
+    )
     amount = serializers.CharField(
         allow_null=True, help_text="decimal, at the rate card; null where a price is missing"
     )

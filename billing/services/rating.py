@@ -17,9 +17,10 @@ from billing.selectors.adjustments import credit_lines
 from billing.selectors.lines import unpriced_lines
 from billing.selectors.quantities import gpu_quantities, lent_pairs, pool_costs, pool_quantities, token_use
 from billing.selectors.terms import MonthTerms
+from billing.services.line_columns import columns_of
 from billing.services.preemption_lines import preemption_lines
 from billing.services.preemption_prices import PreemptionPrices
-from ledger.core.periods import Span, to_datetime
+from ledger.core.periods import Span
 from ledger.models import Ledger, Period, Pool
 
 _BATCH = 2000
@@ -105,31 +106,13 @@ def note_missing_prices(period: Period, lines: Sequence[Line]) -> None:
 
 
 def _row(period: Period, line: Line, accounts: Accounts, pools: dict[str, Pool]) -> MonthLine:
-    pool = pools.get(line.pool)
     return MonthLine(
+        **columns_of(line, pools),
         period=period,
         account_id=accounts.ids[line.account],
-        key=line.key,
-        kind=line.kind,
-        pool=line.pool,
-        cluster=pool.cluster if pool else "",
-        gpu_model=pool.gpu_model if pool else "",
-        service=line.service,
-        model=line.model,
-        service_class=line.service_class,
-        purpose=line.purpose,
-        category=line.category,
-        service_idle=line.service_idle,
-        version_from=to_datetime(line.version_from_ms),
-        quantity=line.quantity,
-        unit=line.unit,
-        unit_price_micro=line.unit_price_micro,
-        amount_micro=line.amount_micro,
-        full_amount_micro=line.full_amount_micro,
         counter_account_id=accounts.ids.get(line.counter_account),
         concerns_id=line.concerns_month or None,
         description=line.description,
-        preemptions=list(line.preemptions),
     )
 
 

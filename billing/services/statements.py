@@ -18,6 +18,7 @@ from billing.core.statement import Bill, PrintedLine, bill, seal
 from billing.models import Statement, StatementLine, StatementState
 from billing.selectors.allocations import RequeuedRow, requeued
 from billing.selectors.quantities import TOKEN_COUNTS, tenant_tokens
+from billing.services.line_columns import columns_of
 from ledger.core.currency import minor_places
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import Ledger, Period, Pool, Tenant
@@ -262,30 +263,12 @@ def _text(value: int | None) -> str | None:
 
 def _line(statement: Statement, position: int, one: PrintedLine, month: _Month) -> StatementLine:
     line = one.line
-    pool = month.pools.get(line.pool)
     return StatementLine(
+        **columns_of(line, month.pools),
         statement=statement,
         position=position,
-        key=line.key,
-        kind=line.kind,
-        pool=line.pool,
-        cluster=pool.cluster if pool else "",
-        gpu_model=pool.gpu_model if pool else "",
-        service=line.service,
-        model=line.model,
-        service_class=line.service_class,
-        purpose=line.purpose,
-        category=line.category,
-        service_idle=line.service_idle,
-        version_from=to_datetime(line.version_from_ms),
         description=line.description or description(line),
-        quantity=line.quantity,
-        unit=line.unit,
-        unit_price_micro=line.unit_price_micro,
-        amount_micro=line.amount_micro,
-        full_amount_micro=line.full_amount_micro,
         amount_minor=one.amount_minor,
         rounding_micro=one.rounding_micro,
         concerns_month=line.concerns_month,
-        preemptions=list(line.preemptions),
     )

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ingest.core.adapters.base import (
-    READING_ERRORS,
     Event,
     Outcome,
     Refusal,
@@ -21,19 +20,18 @@ from ingest.core.adapters.base import (
     decimal_of,
     event,
     identity,
-    refusal_of,
 )
 from ingest.core.adapters.kai_queues import queue_quota
 from ingest.core.adapters.kubernetes import (
     KubeEvent,
     Watched,
+    each_object,
     holder,
     kube_event,
     mapping,
     meta,
     name_of,
     optional,
-    read_objects,
     required,
 )
 from ingest.core.adapters.pods import (
@@ -63,14 +61,7 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
     kept = new_state() if state is None else state
     for name in ("pods", "groups", "evictions", "named", "waiting"):
         kept.setdefault(name, {})
-    for watched in read_objects(lines):
-        if isinstance(watched, Refused):
-            yield watched
-            continue
-        try:
-            yield from _record(watched, source, kept)
-        except READING_ERRORS as error:
-            yield watched.refused(refusal_of(error))
+    yield from each_object(lines, lambda watched: _record(watched, source, kept))
     if state is None:
         yield from flush(source, kept, None)
 

@@ -13,21 +13,18 @@ from typing import Any
 import msgspec
 
 from ingest.core.adapters.base import (
-    READING_ERRORS,
     Event,
     Outcome,
     Refusal,
-    Refused,
     SourceConfig,
     State,
     identity,
     instant_ms,
-    refusal_of,
 )
 from ingest.core.adapters.kube_events import flush as flush_events
 from ingest.core.adapters.kube_events import index_pod, scheduler_event
 from ingest.core.adapters.kube_pods import disruption
-from ingest.core.adapters.kubernetes import Obj, Watched, mapping, meta, read_objects, required, written_ms
+from ingest.core.adapters.kubernetes import Obj, Watched, each_object, mapping, meta, required, written_ms
 from ingest.core.adapters.pods import (
     ELASTIC_QUOTA_LABEL,
     Entry,
@@ -54,14 +51,7 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
     for name in ("pods", "quotas"):
         kept.setdefault(name, {})
     kept["identity_kind"] = DEFAULT_IDENTITY
-    for watched in read_objects(lines):
-        if isinstance(watched, Refused):
-            yield watched
-            continue
-        try:
-            yield from _record(watched, source, kept)
-        except READING_ERRORS as error:
-            yield watched.refused(refusal_of(error))
+    yield from each_object(lines, lambda watched: _record(watched, source, kept))
     if state is None:
         yield from flush(source, kept, None)
 

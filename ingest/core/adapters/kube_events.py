@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ingest.core.adapters.base import (
-    READING_ERRORS,
     Event,
     Outcome,
     Refusal,
@@ -18,9 +17,8 @@ from ingest.core.adapters.base import (
     State,
     event,
     identity,
-    refusal_of,
 )
-from ingest.core.adapters.kubernetes import KubeEvent, Watched, kube_event, optional, read_objects
+from ingest.core.adapters.kubernetes import KubeEvent, Watched, each_object, kube_event, optional
 from ingest.core.adapters.pods import (
     Entry,
     Pod,
@@ -41,14 +39,7 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
     """See the module; options are documented on the source's page."""
     kept = new_state() if state is None else state
     kept.setdefault("pods", {})
-    for watched in read_objects(lines):
-        if isinstance(watched, Refused):
-            yield watched
-            continue
-        try:
-            yield from _record(watched, source, kept)
-        except READING_ERRORS as error:
-            yield watched.refused(refusal_of(error))
+    yield from each_object(lines, lambda watched: _record(watched, source, kept))
     if state is None:
         yield from flush(source, kept, None)
 

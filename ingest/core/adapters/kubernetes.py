@@ -4,7 +4,7 @@ of Events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import msgspec
 
 from ingest.core.adapters.base import (
     READING_ERRORS,
+    Outcome,
     Refusal,
     Refused,
     SourceConfig,
@@ -65,6 +66,18 @@ def read_objects(lines: Iterable[bytes]) -> Iterator[Watched | Refused]:
             yield from _objects(record)
         except READING_ERRORS as error:
             yield refusal_of(error).at(record.position, record.raw)
+
+
+def each_object(lines: Iterable[bytes], tell: Callable[[Watched], Iterable[Outcome]]) -> Iterator[Outcome]:
+    """What `tell` makes of each object; one that cannot be read is refused alone."""
+    for watched in read_objects(lines):
+        if isinstance(watched, Refused):
+            yield watched
+            continue
+        try:
+            yield from tell(watched)
+        except READING_ERRORS as error:
+            yield watched.refused(refusal_of(error))
 
 
 def _objects(record: JsonRecord) -> Iterator[Watched | Refused]:

@@ -10,23 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ingest.core.adapters.base import (
-    READING_ERRORS,
     Outcome,
     Refusal,
     Refused,
     SourceConfig,
     State,
     instant_ms,
-    refusal_of,
 )
 from ingest.core.adapters.kubernetes import (
     KubeEvent,
     Watched,
+    each_object,
     holder,
     kube_event,
     meta,
     optional,
-    read_objects,
 )
 from ingest.core.adapters.kueue_books import (
     Entry,
@@ -55,14 +53,7 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
     kept = new_state() if state is None else state
     for name, empty in new_state().items():
         kept.setdefault(name, empty)
-    for watched in read_objects(lines):
-        if isinstance(watched, Refused):
-            yield watched
-            continue
-        try:
-            yield from _record(watched, source, kept)
-        except READING_ERRORS as error:
-            yield watched.refused(refusal_of(error))
+    yield from each_object(lines, lambda watched: _record(watched, source, kept))
     if state is None:
         yield from flush(source, kept, None)
 

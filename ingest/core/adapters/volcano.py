@@ -11,19 +11,16 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ingest.core.adapters.base import (
-    READING_ERRORS,
     Event,
     Outcome,
     Refusal,
-    Refused,
     SourceConfig,
     State,
     event,
     instant_ms,
-    refusal_of,
 )
 from ingest.core.adapters.kube_events import note_sighting, refuse_unseen
-from ingest.core.adapters.kubernetes import Watched, kube_event, read_objects
+from ingest.core.adapters.kubernetes import Watched, each_object, kube_event
 from ingest.core.adapters.pods import (
     Entry,
     Pod,
@@ -58,14 +55,7 @@ def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> 
     kept = new_state() if state is None else state
     for name in ("pods", "groups"):
         kept.setdefault(name, {})
-    for watched in read_objects(lines):
-        if isinstance(watched, Refused):
-            yield watched
-            continue
-        try:
-            yield from _record(watched, source, kept)
-        except READING_ERRORS as error:
-            yield watched.refused(refusal_of(error))
+    yield from each_object(lines, lambda watched: _record(watched, source, kept))
     if state is None:
         yield from flush(source, kept, None)
 
