@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from pytest_django.live_server_helper import LiveServer
+from pytest_django.plugin import DjangoDbBlocker
 
 from ingest.services.booking import book_batch
 from ledger.models import Role
@@ -41,22 +42,33 @@ def schema_of(url: str) -> dict[str, Any]:
     return schema
 
 
-@pytest.fixture
-def generated(
-    live_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ModuleType]:
-    (tmp_path / "schema.json").write_text(json.dumps(schema_of(live_server.url)))
-    (tmp_path / "config.yml").write_text(CONFIG)
+@pytest.fixture(scope="module")
+def package(
+    django_db_setup: None,
+    django_db_blocker: DjangoDbBlocker,
+    live_server: LiveServer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """The directory with the client; writing it takes longer than using it."""
+    directory = tmp_path_factory.mktemp("client")
+    with django_db_blocker.unblock():
+        (directory / "schema.json").write_text(json.dumps(schema_of(live_server.url)))
+    (directory / "config.yml").write_text(CONFIG)
     arguments = ["--path", "schema.json", "--config", "config.yml", "--meta", "none", "--output-path", NAME]
     done = subprocess.run(
         [sys.executable, "-m", "openapi_python_client", "generate", "--fail-on-warning", *arguments],
-        cwd=tmp_path,
+        cwd=directory,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    monkeypatch.syspath_prepend(str(tmp_path))
+    return directory
+
+
+@pytest.fixture
+def generated(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.syspath_prepend(str(package))
     yield importlib.import_module(NAME)
     for name in [name for name in sys.modules if name.partition(".")[0] == NAME]:
         del sys.modules[name]
