@@ -93,7 +93,7 @@ DETAILS = (
     WHERE %(include_idle)s AND s.starts_at >= %(from)s AND s.starts_at < %(to)s AND s.unreserved_idle_gpu_us <> 0
 ), wanted AS (
     SELECT part.*, price.price_micro,
-           price.price_micro IS NULL AND part.category NOT IN ('undelivered', 'oversold', 'unreserved_idle')
+           price.price_micro IS NULL AND part.category NOT IN ('undelivered', 'oversold')
            OR EXISTS (SELECT 1 FROM price later WHERE later.pool_id = part.pool_id AND later.category = part.category
                       AND later.service_class = part.service_class AND later.valid_from > part.starts_at
                       AND later.valid_from < part.ends_at) AS is_unpriced,

@@ -87,7 +87,7 @@ ALLOCATIONS = (
 SELECT b.bucket, b.by_pool, b.by_cluster, b.by_gpu_model, b.by_tenant, b.by_service, b.by_category,
        b.by_service_class, sum(b.gpu_us)::numeric AS gpu_us, max(c.capacity_gpu_us) AS capacity_gpu_us,
        sum(b.gpu_us::numeric * b.price_micro) AS amount_product,
-       bool_or(b.price_micro IS NULL AND b.category NOT IN ('undelivered', 'oversold', 'unreserved_idle')) AS unpriced
+       bool_or(b.price_micro IS NULL AND b.category NOT IN ('undelivered', 'oversold')) AS unpriced
 FROM bucketed b
 LEFT JOIN capacity c ON c.bucket = b.bucket
     AND c.by_pool IS NOT DISTINCT FROM b.by_pool AND c.by_cluster IS NOT DISTINCT FROM b.by_cluster

@@ -10,6 +10,7 @@ from billing.services.adjustments import adjust_closed_months, months_with_unpos
 from billing.services.alert_delivery import deliver, due_deliveries
 from billing.services.alerts import evaluate_alerts
 from billing.services.closing import run_close, unfinished_closes
+from billing.services.effects import run_effects
 from billing.services.months import MonthClosed, compute_month, is_up_to_date, months_to_compute
 from billing.services.reconciliation import look_for_duplicates, reconcile_months
 from billing.services.verification import run_verification, unfinished_verifications
@@ -22,6 +23,7 @@ BEAT_SCHEDULE = {
     "billing-reconcile": {"task": "billing.reconcile_open_months", "schedule": 1800.0},
     "billing-go-on-closing": {"task": "billing.go_on_closing", "schedule": 60.0},
     "billing-go-on-verifying": {"task": "billing.go_on_verifying", "schedule": 60.0},
+    "billing-go-on-comparing": {"task": "billing.go_on_comparing", "schedule": 10.0},
     "billing-evaluate-alerts": {"task": "billing.evaluate_alerts", "schedule": 60.0},
     "billing-deliver-alerts": {"task": "billing.deliver_alerts", "schedule": 30.0},
 }
@@ -90,6 +92,12 @@ def go_on_verifying() -> None:
     """Take over a verification whose worker is gone; while one is at work, nothing happens."""
     for run_id in unfinished_verifications():
         run_verification(run_id)
+
+
+@shared_task(name="billing.go_on_comparing")
+def go_on_comparing() -> None:
+    """Compute previews of changed terms that wait; while a worker is at it, nothing happens."""
+    run_effects()
 
 
 @shared_task(name="billing.evaluate_alerts")

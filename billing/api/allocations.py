@@ -65,7 +65,9 @@ class AllocationRowSerializer(serializers.Serializer[Any]):
         "than there is",
     )
     amount = serializers.CharField(
-        allow_null=True, help_text="decimal, at the rate card; null where a price is missing"
+        allow_null=True,
+        help_text="decimal, at the rate card; null where a price is missing, 0 for what is undelivered or oversold: no "
+        "tenant owes it. Unreserved idle time has its price here, whoever the policy lets pay it",
     )
     currency = serializers.CharField()
 

@@ -22,6 +22,7 @@ from billing.models.allocation import (
 from billing.models.annex import AnnexName, StatementAnnex
 from billing.models.budget import Budget
 from billing.models.detail import StatementDetail
+from billing.models.effect import EffectRun
 from billing.models.life import (
     Approval,
     ApprovalKind,
@@ -80,6 +81,7 @@ __all__ = [
     "Dispute",
     "DisputeEvent",
     "DisputeState",
+    "EffectRun",
     "GpuPrice",
     "LendingDay",
     "LoadTestRun",

@@ -50,7 +50,8 @@ class AllocationQuestion:
 @dataclass(frozen=True)
 class AllocationRow:
     """One answer row. `amount_micro` is at the rate card and None where a price is missing; credits, transfers and
-    token contracts are on statements."""
+    token contracts are on statements. Whose time it was owes nothing for what is undelivered (the platform bears it) or
+    oversold (nobody does); unreserved idle time has its price, whoever the policy lets pay it."""
 
     starts_at: datetime
     dimensions: dict[str, Any]

@@ -16,7 +16,7 @@ from ledger.core.periods import to_datetime, to_ms
 from ledger.core.units import GPU_US_PER_GPU_HOUR, MS_PER_HOUR, round_half_even
 from ledger.models import AccountKind, HolderKind, Pool
 
-_FREE = ("undelivered", "oversold", "unreserved_idle")
+_FREE = ("undelivered", "oversold")
 _Key = tuple[int, tuple[Any, ...]]
 
 

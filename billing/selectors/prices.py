@@ -13,7 +13,7 @@ from billing.models import RateCard
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import Pool, ServiceClass
 
-PRICED = ("reserved_used", "on_demand", "borrowed", "lent", "reserved_idle", "excess")
+PRICED = ("reserved_used", "on_demand", "borrowed", "lent", "reserved_idle", "excess", "unreserved_idle")
 _FOR_EVER = datetime(9999, 1, 1, tzinfo=UTC)
 _CLASSES = [(choice.value, str(choice.label)) for choice in ServiceClass]
 

@@ -62,11 +62,14 @@ class HolderIndex:
 
 @dataclass(frozen=True)
 class PoolFacts:
-    """Effective levels of a pool, `who` still being identities; waits as levels, `who` being holders already."""
+    """Effective levels of a pool, `who` still being identities; waits as levels, `who` being holders already.
+
+    conflicting_events: (events, instants in ms) of facts that lost against a different one of the same instant.
+    """
 
     effective: EffectiveLevels
     waits: Levels
-    conflicting_events: Int64s
+    conflicting_events: tuple[Int64s, Int64s]
     subjects: Subjects
 
 
@@ -131,7 +134,7 @@ def read_pool_facts(pool_id: int, span: Span, void: list[int], index: HolderInde
     return PoolFacts(
         effective,
         _wait_levels(waits, index),
-        rows["event"][effective.conflicts],
+        (rows["event"][effective.conflicts], rows["time_ms"][effective.conflicts]),
         Subjects.of(rows, rank),
     )
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
+from django.db.models import Exists, Max, OuterRef
 from numpy.typing import NDArray
 
 from billing.core.allocation import PoolSplit
@@ -11,7 +14,7 @@ from billing.services.allocation_facts import HolderIndex
 from billing.services.allocation_rows import ServiceFinding
 from ledger.core.levels import Kind, Levels
 from ledger.core.periods import Month, Span, to_datetime, utc_days
-from ledger.models import Pool
+from ledger.models import Level, Period, PeriodState, Pool
 
 Int64s = NDArray[np.int64]
 
@@ -60,6 +63,34 @@ def held_without_capacity_ms(levels: Levels, split: PoolSplit) -> int:
     return max(min(known_ms, int(split.edges[-1])) - max(int(held_ms.min()), int(split.edges[0])), 0)
 
 
+def _dated_conflicts(conflicts: tuple[Int64s, Int64s], span: Span, month: Month) -> Iterator[tuple[int, int]]:
+    """(event, instant) of the conflicts to be noted here: each on its own day, once, whoever reads its level later.
+
+    A level that is still in force brings its conflict along into every later span. It counts in its own month, whose
+    close it blocks; where that was closed before the fact came, at the start of the earliest month that is open.
+    """
+    brought_along = []
+    for event, instant_ms in zip(*(column.tolist() for column in conflicts), strict=True):
+        if instant_ms >= span.start_ms:
+            yield event, instant_ms
+        else:
+            brought_along.append(event)
+    begins_month = Period.objects.filter(month=str(month), starts_at=to_datetime(span.start_ms))
+    if brought_along and begins_month.exists():
+        closed = Period.objects.filter(state=PeriodState.CLOSED, month__lt=str(month))
+        cut = closed.aggregate(last=Max("cut_sequence"))["last"]
+        if cut is not None:
+            yield from ((event, span.start_ms) for event in _told_since(cut, brought_along))
+
+
+def _told_since(cut: int, events: Sequence[int]) -> list[int]:
+    """Those of the events that lost against a fact, or did themselves come, after a booking."""
+    same = {name: OuterRef(name) for name in ("pool", "kind", "subject", "attempt", "starts_at")}
+    late = Level.objects.filter(**same, event__booking__sequence__gt=cut)
+    lost = Level.objects.filter(Exists(late), event__in=events)
+    return list(lost.order_by("event").values_list("event_id", flat=True))
+
+
 def write_findings(
     pool: Pool,
     span: Span,
@@ -67,7 +98,7 @@ def write_findings(
     index: HolderIndex,
     split: PoolSplit,
     noticed: list[ServiceFinding],
-    conflicts: Int64s,
+    conflicts: tuple[Int64s, Int64s],
     missed_ms: int,
 ) -> int:
     """Replace this computation's findings of the pool's days: one per day, code and subject, quantities added."""
@@ -98,8 +129,8 @@ def write_findings(
         note(start_ms, "unattributed", pool.slug, int(split.rows.occupancy[i]), "gpu_us")
     if missed_ms:
         note(span.start_ms, "capacity_unknown", pool.slug, missed_ms, "ms")
-    for event in conflicts.tolist():
-        note(span.start_ms, "level_conflict", f"event {event}", 1, "facts")
+    for event, instant_ms in _dated_conflicts(conflicts, span, month):
+        note(instant_ms, "level_conflict", f"event {event}", 1, "facts")
     BillingFinding.objects.bulk_create(
         BillingFinding(
             code=code,

@@ -7,13 +7,15 @@ books is touched.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
 
-from billing.core.configuration import ContractTable, from_document
+from billing.core.configuration import from_document
 from billing.core.preemption_charges import PreemptionPolicy
 from billing.core.rating_lines import Line
 from billing.models import Contract, Policy
@@ -24,12 +26,16 @@ from billing.services.configuration_terms import policy_values, throughput_rows
 from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_shares import share_preemptions
 from billing.services.preemptions import rebuild_preemptions
+from billing.services.proposals import ENDABLE
 from billing.services.rating import rate_month
 from ledger.core.periods import Month, Span, to_ms
-from ledger.locks import Lock, try_acquire
+from ledger.locks import Lock, held_by_session
 from ledger.models import Ledger, Period
 from ledger.selectors.settings import ledger_settings
 from ledger.services.audit import SYSTEM, Actor
+
+Amounts = dict[str, tuple[int, int]]
+"""account -> (its amount, what preemptions moved of it), in micro units."""
 
 
 class ComparisonError(ValueError):
@@ -64,40 +70,79 @@ def compare_policies(period: Period, base: Policy | None, other: Policy | None) 
         ComparisonError: `busy`: the books are being computed; `not_computed`: the month has no books yet;
             `counts_differ`: what is undelivered differs, which is a question of the split, not of who pays.
     """
-    if period.horizon_at is None:
-        raise ComparisonError("not_computed", f"{period.month} has not been computed yet")
+    _check_computed(period)
     _check_counting(period, base, other)
-    amounts = [_amounts(period, policy) for policy in (base, other)]
-    names = sorted(set(amounts[0]) | set(amounts[1]))
-    return [Compared(name, *_of_both(amounts, name)) for name in names]
+    amounts = []
+    with _alone():
+        for policy in (base, other):
+            with _taken_back():
+                amounts.append(_sums(_lines_under(period, policy)))
+    return _side_by_side(*amounts)
 
 
 # What can be compared: who pays what for time as it is split. What splits the time itself cannot.
 COMPARABLE = ("policy", "rate_card", "contract", "pool_cost")
 
 
-def compare_change(period: Period, table: str, row: dict[str, Any]) -> list[Compared]:
-    """Every account of the month as it stands, and with one more version of terms (a row of the file's table).
+def compare_change(
+    period: Period, asked: dict[str, Any], say: Callable[[str], None] = lambda _: None
+) -> list[Compared]:
+    """Every account of the month as it stands, and with one more version of terms or one that has ended.
 
-    A version that begins after the month is taken to have been in force from the month's first instant.
+    asked: {"table", "row"}, a row of the file's table; or {"table", "ends", "ended_at"}. What begins or ends after
+    the month is taken to do so at the month's first instant. say: told "now" and "then" as each is computed.
 
     Raises:
-        ComparisonError: as `compare_policies`; `not_comparable`: the table changes how time is split.
+        ComparisonError: as `compare_policies`; `not_comparable`: the table changes how time is split;
+            `unknown_version`.
         ConfigurationError: the row says nothing usable.
     """
+    change = change_of(period, asked)
+    with _alone():
+        say("now")
+        with _taken_back():
+            now = _sums(_lines_under(period, None))
+        say("then")
+        with _taken_back():
+            change()
+            then = _sums(_lines_again(period))
+    return _side_by_side(now, then)
+
+
+def change_of(period: Period, asked: dict[str, Any]) -> Callable[[], object]:
+    """What brings the change about, checked as far as it can be before the month is computed. Raises as
+    `compare_change`."""
+    table = asked["table"]
     if table not in COMPARABLE:
         raise ComparisonError("not_comparable", f"{table} changes how time is split, not who bears it")
-    if period.horizon_at is None:
-        raise ComparisonError("not_computed", f"{period.month} has not been computed yet")
+    _check_computed(period)
+    return _end_of(period, asked) if "ends" in asked else _version_of(period, table, asked["row"])
+
+
+def _version_of(period: Period, table: str, row: dict[str, Any]) -> Callable[[], object]:
     version = getattr(from_document({table: [row]}), table)[0]
     if table == "policy":
         _check_counting(period, Policy(undelivered_counts_pending=version.undelivered_counts_pending))
     if table == "contract":
-        _check_throughput(period, version)
+        _check_throughput(period, version.tenant, throughput_rows(version))
     if version.valid_from >= period.ends_at:
         row = {**row, "valid_from": period.starts_at.isoformat()}
-    amounts = [_amounts(period, None), _amounts_after(period, {table: [row]})]
-    return [Compared(name, *_of_both(amounts, name)) for name in sorted(set(amounts[0]) | set(amounts[1]))]
+    return lambda: apply_tables({table: [row]}, by=Actor(SYSTEM), retroactive=True, keeps_started=False)
+
+
+def _end_of(period: Period, asked: dict[str, Any]) -> Callable[[], object]:
+    versions = ENDABLE[asked["table"]].model.objects.filter(pk=asked["ends"])
+    version = versions.first()
+    if version is None:
+        raise ComparisonError("unknown_version", f"there is no {asked['table']} {asked['ends']}")
+    if asked["table"] == "policy":
+        _check_counting(period, Policy())
+    if asked["table"] == "contract":
+        _check_throughput(period, version.tenant.slug, [])
+    ended_at = datetime.fromisoformat(asked["ended_at"])
+    if ended_at >= period.ends_at:
+        ended_at = max(period.starts_at, version.valid_from)
+    return lambda: versions.update(ended_at=ended_at)
 
 
 def changed_policy(period: Period, change: dict[str, Any]) -> Policy:
@@ -117,9 +162,17 @@ def changed_policy(period: Period, change: dict[str, Any]) -> Policy:
     return policy
 
 
-def _of_both(amounts: list[dict[str, tuple[int, int]]], name: str) -> tuple[int, int, int, int]:
-    (base, base_moved), (other, other_moved) = (of.get(name, (0, 0)) for of in amounts)
-    return base, other, base_moved, other_moved
+def _side_by_side(base: Amounts, other: Amounts) -> list[Compared]:
+    def both(name: str) -> tuple[int, int, int, int]:
+        (one, one_moved), (two, two_moved) = base.get(name, (0, 0)), other.get(name, (0, 0))
+        return one, two, one_moved, two_moved
+
+    return [Compared(name, *both(name)) for name in sorted(base.keys() | other.keys())]
+
+
+def _check_computed(period: Period) -> None:
+    if period.horizon_at is None:
+        raise ComparisonError("not_computed", f"{period.month} has not been computed yet")
 
 
 def _check_counting(period: Period, *policies: Policy | None) -> None:
@@ -132,40 +185,31 @@ def _check_counting(period: Period, *policies: Policy | None) -> None:
         )
 
 
-def _check_throughput(period: Period, version: ContractTable) -> None:
-    in_force = Contract.objects.filter(tenant__holder__slug=version.tenant, valid_from__lt=period.ends_at)
+def _check_throughput(period: Period, tenant: str, wanted: list[dict[str, Any]]) -> None:
+    in_force = Contract.objects.filter(tenant__holder__slug=tenant, valid_from__lt=period.ends_at)
     contract = in_force.order_by("valid_from").last()
     reserved = contract.reserved_throughput if contract is not None else []
-    if throughput_rows(version) != reserved:
+    if wanted != reserved:
         raise ComparisonError(
             "not_comparable",
             "reserved_throughput changes how time is split, not who bears it; compare without it",
         )
 
 
-def _amounts(period: Period, policy: Policy | None) -> dict[str, tuple[int, int]]:
-    """account -> (its amount, what preemptions moved of it) under the policy."""
-    with transaction.atomic():
-        if not try_acquire(Lock.COMPUTE):
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Alone with the books over both computations, so that nothing but the terms differs."""
+    with held_by_session(Lock.COMPUTE) as is_alone:
+        if not is_alone:
             raise ComparisonError("busy", "the books are being computed; try again in a minute")
-        lines = _lines_under(period, policy)
-        transaction.set_rollback(True)
-    return _sums(lines)
+        yield
 
 
-def _amounts_after(period: Period, document: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """The same once the document is applied."""
+@contextmanager
+def _taken_back() -> Iterator[None]:
     with transaction.atomic():
-        if not try_acquire(Lock.COMPUTE):
-            raise ComparisonError("busy", "the books are being computed; try again in a minute")
-        apply_tables(document, by=Actor(SYSTEM), retroactive=True, keeps_started=False)
-        ledger, books = ledger_settings(), accounts()
-        span = Span(to_ms(period.starts_at), to_ms(period.horizon_at or period.starts_at))
-        terms = month_terms(Month.parse(period.month), ledger.billing_time_zone)
-        _share_again(terms, span, ledger, books)
-        lines = rate_month(ledger, terms, span, books)
+        yield
         transaction.set_rollback(True)
-    return _sums(lines)
 
 
 def _share_again(terms: MonthTerms, span: Span, ledger: Ledger, books: Accounts) -> None:
@@ -174,10 +218,22 @@ def _share_again(terms: MonthTerms, span: Span, ledger: Ledger, books: Accounts)
     share_preemptions(ids, terms, books, PreemptionPrices(ledger, terms.rating.prices))
 
 
-def _lines_under(period: Period, policy: Policy | None) -> list[Line]:
+def _lines_again(period: Period) -> list[Line]:
+    """Under the terms as they are now in this transaction, preemptions too."""
     ledger, books = ledger_settings(), accounts()
-    span = Span(to_ms(period.starts_at), to_ms(period.horizon_at or period.starts_at))
-    terms = month_terms(Month.parse(period.month), ledger.billing_time_zone)
+    terms, span = month_terms(Month.parse(period.month), ledger.billing_time_zone), _span_of(period)
+    _share_again(terms, span, ledger, books)
+    return rate_month(ledger, terms, span, books)
+
+
+def _span_of(period: Period) -> Span:
+    return Span(to_ms(period.starts_at), to_ms(period.horizon_at or period.starts_at))
+
+
+def _lines_under(period: Period, policy: Policy | None) -> list[Line]:
+    """Under the policy, preemptions too; None: as the books were last computed."""
+    ledger, books = ledger_settings(), accounts()
+    terms, span = month_terms(Month.parse(period.month), ledger.billing_time_zone), _span_of(period)
     if policy is not None:
         terms = _with_policy(terms, policy, span.start_ms)
         _share_again(terms, span, ledger, books)
@@ -197,7 +253,7 @@ def _with_policy(terms: MonthTerms, policy: Policy, from_ms: int) -> MonthTerms:
     )
 
 
-def _sums(lines: Iterable[Line]) -> dict[str, tuple[int, int]]:
+def _sums(lines: Iterable[Line]) -> Amounts:
     amount: defaultdict[str, int] = defaultdict(int)
     moved: defaultdict[str, int] = defaultdict(int)
     for line in lines:

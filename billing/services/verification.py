@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-from django.db import Error, IntegrityError, connection, transaction
+from django.db import Error, IntegrityError, transaction
 from django.utils import timezone
 
 from billing.checks import CHECKS
 from billing.models import Deviation, RunState, VerificationRun
 from ledger.checks import Check, Finding
 from ledger.core.instants import instant_text
-from ledger.locks import NAMESPACE, Lock
+from ledger.locks import Lock, held_by_session
 from ledger.services.audit import Actor, record
 
 KEPT_PER_CHECK = 200
@@ -37,8 +36,11 @@ def start_verification(by: Actor, month: str = "") -> tuple[VerificationRun, boo
 
 
 def run_verification(run_id: int) -> VerificationRun:
-    """Carry out the checks that are not done. Safe to kill and to run twice at once: the second one does nothing."""
-    with _alone() as is_alone:
+    """Carry out the checks that are not done. Safe to kill and to run twice at once: the second one does nothing.
+
+    The lock is the session's: the checks take and release other locks, each in a transaction of its own.
+    """
+    with held_by_session(Lock.VERIFICATION) as is_alone:
         if is_alone:
             for name in BY_NAME:
                 _carry_out(run_id, name)
@@ -48,20 +50,6 @@ def run_verification(run_id: int) -> VerificationRun:
 
 def unfinished_verifications() -> list[int]:
     return list(VerificationRun.objects.filter(state=RunState.RUNNING).values_list("pk", flat=True))
-
-
-@contextmanager
-def _alone() -> Iterator[bool]:
-    """Held by the session: the checks take and release other locks, each in a transaction of its own."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [NAMESPACE, int(Lock.VERIFICATION)])
-        is_alone = bool(cursor.fetchone()[0])
-    try:
-        yield is_alone
-    finally:
-        if is_alone:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [NAMESPACE, int(Lock.VERIFICATION)])
 
 
 def _carry_out(run_id: int, name: str) -> None:

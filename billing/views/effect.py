@@ -11,7 +11,8 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpResponseBase, HttpResponseRedirect, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect, QueryDict
+from django.shortcuts import render
 from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
@@ -19,11 +20,12 @@ from django.utils.translation import gettext_lazy
 
 from billing.api.periods import soon
 from billing.core.configuration import ConfigurationError, from_document
-from billing.models import Approval, ApprovalKind, Policy
+from billing.models import Approval, ApprovalKind, EffectRun, Policy, RunState
 from billing.services.approvals import ApprovalError
-from billing.services.policy_comparison import Compared, ComparisonError, compare_change
+from billing.services.effects import compared_rows, start_effect
+from billing.services.policy_comparison import Compared
 from billing.services.proposals import TERMS, propose
-from billing.tasks import recompute_open_months
+from billing.tasks import go_on_comparing, recompute_open_months
 from billing.views.closing_words import refusal
 from ledger.core.units import micro_text
 from ledger.models import Period
@@ -34,10 +36,12 @@ from ledger.views.tables import TEXT_FILTER, Column, Table, micro_in
 from ledger.wording import PAYERS
 
 LONGEST = 100_000
-IN_SESSION = "effect"
+LONGEST_NUMBER = 18
+PROGRESS = "effect-progress"
 FIELDS = ("deed", "preemption_charged_to", "unreserved_idle", "lend_credit", "valid_from", "document")
 PROBLEMS = {
-    "busy": gettext_lazy("The books are being computed just now; try again in a minute."),
+    "unknown_version": gettext_lazy("There is no such version any more."),
+    "failed": gettext_lazy("It could not be computed; the worker's log says why."),
     "not_computed": gettext_lazy("That month has not been computed yet; choose another."),
     "counts_differ": gettext_lazy(
         "undelivered_counts_pending changes how time is split, not who bears it; its effect cannot be shown."
@@ -48,6 +52,10 @@ PROBLEMS = {
     "no_change": gettext_lazy("It is so already; nothing would change."),
     "not_month_start": gettext_lazy("A contract changes only at the start of a month, in the billing zone."),
 }
+_STEPS = {
+    "now": gettext_lazy("the month as it stands"),
+    "then": gettext_lazy("the month with the change"),
+}
 PREEMPTION_PAYERS = ("entitlement", "victim", "preemptor", "platform")
 IDLE_PAYERS = {
     "platform": gettext_lazy("the platform"),
@@ -57,18 +65,31 @@ IDLE_PAYERS = {
 
 
 class EffectPage(ActingPage):
-    """`?approval=`: what waits for a second person. Else what a form says: a policy, or a row of the file.
-
-    What was typed is kept in the session, so that the table can be sorted, downloaded and looked at for other months.
+    """`?run=`: a preview, its progress while a worker computes it, and what came out. `?approval=`: what waits for a
+    second person, with the newest preview of it. Else a form for a policy, or for a row of the file.
     """
 
     template = "billing/effect.html"
     allows = staticmethod(runs_the_ledger)
     refused = (ConfigurationError, ApprovalError)
-    unshown = ""
 
     def may_act(self) -> bool:
         return True  # looking is for whoever runs the ledger; proposing asks for more
+
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        if request.headers.get("HX-Target") == PROGRESS and self.run is not None:
+            return self._progress(request, self.run)
+        response = super().get(request, **kwargs)
+        response["Vary"] = "HX-Request, HX-Target"
+        return response
+
+    def _progress(self, request: HttpRequest, run: EffectRun) -> HttpResponse:
+        """Once it has ended, the browser is told to fetch the page anew: then there is a result."""
+        response = render(request, "billing/_effect_progress.html", {"progress": progress(run)})
+        response["Cache-Control"] = "private, no-store"
+        if run.state != RunState.RUNNING:
+            response["HX-Refresh"] = "true"
+        return response
 
     def words_for(self, error: Exception) -> str:
         if isinstance(error, ConfigurationError):
@@ -77,7 +98,21 @@ class EffectPage(ActingPage):
         return str(PROBLEMS[code]) if code in PROBLEMS else refusal(code, str(error))
 
     @cached_property
-    def approval(self) -> Approval | None:
+    def run(self) -> EffectRun | None:
+        runs = EffectRun.objects.select_related("period", "approval")
+        asked = self.request.GET.get("run", "")
+        if asked:
+            is_number = asked.isascii() and asked.isdecimal() and len(asked) <= LONGEST_NUMBER
+            found = runs.filter(pk=int(asked)).first() if is_number else None
+            if found is None:
+                raise Http404
+            return found
+        if self.asked_approval is None:
+            return None
+        return runs.filter(approval=self.asked_approval).order_by("pk").last()
+
+    @cached_property
+    def asked_approval(self) -> Approval | None:
         text = self.request.GET.get("approval", "")
         if not text:
             return None
@@ -89,11 +124,15 @@ class EffectPage(ActingPage):
             raise Http404
         return found
 
-    @cached_property
-    def tried(self) -> dict[str, Any]:
-        """table, row and the fields of the form, as typed last; empty before."""
-        asked = self.request.GET.get("typed") == "1"
-        return dict(self.request.session.get(IN_SESSION, {})) if asked else {}
+    @property
+    def approval(self) -> Approval | None:
+        return self.asked_approval or (self.run.approval if self.run is not None else None)
+
+    @property
+    def can_propose(self) -> bool:
+        """Once its effect has been seen, or cannot be."""
+        run = self.run
+        return run is not None and run.state == RunState.DONE and self.approval is None and "row" in run.asked
 
     @cached_property
     def months(self) -> list[Period]:
@@ -102,70 +141,68 @@ class EffectPage(ActingPage):
         now = timezone.now()
         return sorted(rows, key=lambda period: period.ends_at > now)
 
-    @cached_property
-    def period(self) -> Period | None:
-        asked = self.request.GET.get("month", "")
-        return next((one for one in self.months if one.month == asked), next(iter(self.months), None))
+    def period_named(self, month: str) -> Period | None:
+        return next((one for one in self.months if one.month == month), next(iter(self.months), None))
 
     @cached_property
     def compared(self) -> list[Compared]:
-        """Nothing to compare: nothing; what cannot be compared is said above the page."""
-        asked = self.approval.payload if self.approval is not None else self.tried
-        if not asked or self.period is None:
-            return []
-        if "ends" in asked:
-            self.unshown = _("What the end of a version would change cannot be shown beforehand.")
-            return []
-        try:
-            return compare_change(self.period, asked["table"], asked["row"])
-        except (ComparisonError, ConfigurationError) as error:
-            self.unshown = self.words_for(error)
-        return []
+        return [] if self.run is None else compared_rows(self.run)
 
     def tables(self) -> list[Table]:
         return [effect_table(lambda: self.compared, ledger_of(self.request).currency)]
 
     def context(self) -> dict[str, Any]:
-        rows = self.compared
+        run, rows = self.run, self.compared
         return {
             "approval": self.approval,
-            "period": self.period,
+            "run": run,
+            "progress": progress(run) if run is not None else None,
+            "period": run.period if run is not None else self.period_named(self.request.GET.get("month", "")),
             "months": [one.month for one in self.months],
-            "currency": ledger_of(self.request).currency,
             "is_compared": bool(rows),
             "touched": sum(1 for one in rows if one.difference_micro),
-            "tried": self.tried,
-            "fields": self.request.POST if self.problem else self.tried.get("form", {}),
-            "shown_row": json.dumps(self.tried.get("row", {}), ensure_ascii=False),
-            "may_propose": self.access.is_finance,
+            "fields": self.request.POST if self.problem else run.typed if run is not None else {},
+            "shown_row": json.dumps(run.asked.get("row", {}), ensure_ascii=False) if run is not None else "",
+            "may_propose": self.access.is_finance and self.can_propose,
             "preemption_payers": [
                 (code, PAYERS.get(code, _("by entitlement"))) for code in PREEMPTION_PAYERS
             ],
             "idle_payers": list(IDLE_PAYERS.items()),
             "policy": Policy.objects.filter(valid_from__lte=timezone.now()).order_by("valid_from").last(),
-            "unshown": self.unshown,
+            "unshown": _unshown(run) if run is not None and run.problem else "",
         }
 
     def do(self, form: QueryDict, by: Actor, **_kwargs: Any) -> str | HttpResponseBase:
         deed = form.get("deed", "")
         if deed == "propose":
             return self._propose(form, by)
+        if deed == "approval" and self.approval is not None:
+            return self._start(form, by, self.approval.payload, approval=self.approval)
         if deed not in ("policy", "document"):
             raise Http404
         table, row = _policy_of(form) if deed == "policy" else _document_of(form)
         from_document({table: [row]})
-        fields = {name: text_of(form, name, LONGEST) for name in FIELDS}
-        self.request.session[IN_SESSION] = {"table": table, "row": row, "form": fields}
-        query = urlencode({"typed": "1", "month": text_of(form, "month", 7)})
+        typed = {name: text_of(form, name, LONGEST) for name in FIELDS}
+        return self._start(form, by, {"table": table, "row": row}, typed=typed)
+
+    def _start(self, form: QueryDict, by: Actor, asked: dict[str, Any], **about: Any) -> HttpResponseBase:
+        period = self.period_named(text_of(form, "month", 7))
+        if period is None:
+            raise Refused(_("There are no books of that month."))
+        run = start_effect(period, asked, by, **about)
+        if run.state == RunState.RUNNING:
+            soon(go_on_comparing.delay)
+        query = urlencode({"run": run.pk})
         return HttpResponseRedirect(f"{self.request.path}?{query}", status=303)
 
     def _propose(self, form: QueryDict, by: Actor) -> str:
         if not self.access.is_finance:
             raise PermissionDenied
-        if not self.tried:
+        if self.run is None or not self.can_propose:
             raise Refused(_("Look at its effect first."))
-        approval, _changes = propose(self.tried["table"], self.tried["row"], text_of(form, "reason"), by)
-        del self.request.session[IN_SESSION]
+        approval, _changes = propose(
+            self.run.asked["table"], self.run.asked["row"], text_of(form, "reason"), by
+        )
         if approval is None:
             soon(recompute_open_months.delay)
             return _("It is in force; open months that it touches are computed again.")
@@ -173,6 +210,25 @@ class EffectPage(ActingPage):
 
     def way_back(self) -> str:
         return self.request.path
+
+
+def progress(run: EffectRun) -> dict[str, Any]:
+    steps = list(EffectRun.STEPS)
+    return {
+        "run": run,
+        "is_running": run.state == RunState.RUNNING,
+        "has_begun": bool(run.step),
+        "done": steps.index(run.step) if run.step in steps else 0,
+        "all": len(steps),
+        "at_work": str(_STEPS.get(run.step, "")),
+    }
+
+
+def _unshown(run: EffectRun) -> str:
+    """Why there is nothing to see."""
+    if run.problem in PROBLEMS:
+        return str(PROBLEMS[run.problem])
+    return _("That cannot be used: %(why)s") % {"why": run.detail}
 
 
 def _policy_of(form: QueryDict) -> tuple[str, dict[str, Any]]:

@@ -10,8 +10,9 @@ from django.shortcuts import redirect
 from django.utils.functional import cached_property
 
 from billing.exports.files import MONTH_FORMATS, month_file, month_file_name
-from billing.models import Statement, StatementLine
+from billing.models import Dispute, Statement, StatementLine
 from billing.selectors.allocations import RequeuedRow
+from billing.selectors.disputes import disputes_for
 from billing.selectors.episodes import (
     MonthOfPreempting,
     PoolBalance,
@@ -57,6 +58,7 @@ from billing.views.reconciliation_tables import (
     reconciliation_table,
     residuals_table,
 )
+from billing.views.statement_tables import month_disputes_table
 from ledger.access import Access
 from ledger.core.periods import Span, to_ms
 from ledger.models import Period, PeriodState
@@ -189,6 +191,11 @@ class MonthPage(KnownThenPage, ActingPage):
         return month_lines(self.period)
 
     @cached_property
+    def disputes(self) -> list[Dispute]:
+        """Finance's and auditors' business alone."""
+        return list(disputes_for(self.access).filter(statement__period=self.period))
+
+    @cached_property
     def residuals(self) -> list[ResidualRow]:
         return [
             row
@@ -225,6 +232,7 @@ class MonthPage(KnownThenPage, ActingPage):
                 episodes_table(lambda: worst_first(self.preempting.episodes)[:WORST_EPISODES]),
                 reconciliation_table(lambda: self.comparisons),
                 residuals_table(lambda: self.residuals),
+                month_disputes_table(lambda: self.disputes, currency),
             ]
         return found
 
@@ -251,6 +259,7 @@ class MonthPage(KnownThenPage, ActingPage):
             "explainable": explainable(self.comparisons)
             if self.may_act() and self.period.state != PeriodState.CLOSED
             else [],
+            "disputes": self.disputes,
             "has_residuals": bool(self.residuals),
             "proofs": month_proofs(self.period, self.pools, self.tenants, self.held),
             "total_minor": sum(row.total_minor for row in self.tenants),

@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from billing.core.bridge import Step
-from billing.models import Dispute, Statement
+from billing.models import Dispute, DisputeState, Statement
 from billing.selectors.borne import Borne
 from billing.selectors.capacity_shares import PoolShare
 from billing.selectors.changes import Cause, ChangedLine
@@ -157,6 +157,28 @@ def disputes_table(rows: Callable[[], list[Dispute]], statement: Statement) -> T
         Column("last_word", _("Last word"), of=_last_word, css=lambda row: "wide"),
     ]
     return Table("disputes", rows, columns, label=_("Disputes"))
+
+
+def month_disputes_table(rows: Callable[[], list[Dispute]], currency: str) -> Table:
+    """Of a whole month, what still waits for an answer first: for finance, which else would have to look for them."""
+
+    def in_turn() -> list[Dispute]:
+        return sorted(rows(), key=lambda row: row.state in (DisputeState.ADJUSTED, DisputeState.REJECTED))
+
+    def place(row: Dispute) -> str:
+        named = [row.statement.period_id, row.statement.tenant.slug, row.position]
+        return reverse("billing:statement-line", args=named) + "#dispute"
+
+    columns = [
+        Column("tenant", _("Tenant"), CODE, of="statement.tenant.slug", filter=TEXT_FILTER),
+        Column("line", _("Line"), of="position", link=place),
+        Column("amount", _("Amount"), micro_in(currency), of="amount_micro", unit=currency),
+        Column("state", _("State"), words(DISPUTE_STATES.__getitem__)),
+        Column("opened_by", _("Opened by")),
+        Column("opened_at", _("Opened"), INSTANT),
+        Column("last_word", _("Last word"), of=_last_word, css=lambda row: "wide"),
+    ]
+    return Table("disputes", in_turn, columns, label=_("Disputes"))
 
 
 def _last_word(dispute: Dispute) -> str:

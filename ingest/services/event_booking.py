@@ -20,7 +20,7 @@ from ingest.services.request_booking import CONFLICT, RequestBooking, copy_rows
 from ingest.sql import events as sql
 from ingest.sql import quotas as quota_sql
 from ledger.core.periods import to_ms
-from ledger.locks import NAMESPACE, Lock
+from ledger.locks import CLUSTERS, NAMESPACE, Lock
 from ledger.selectors.corrections import void_facts
 
 CORRECTION = "ledger.correction.v1"
@@ -131,6 +131,7 @@ class EventBooking:
             return
         cursor = self._cursor
         cursor.execute("ANALYZE stage_event")
+        cursor.execute(sql.HOLD_CLUSTERS, {"clusters": CLUSTERS})
         for part in (0, 1):
             cursor.execute(sql.REGISTER, {"booking": self._booking_id, "part": part})
             cursor.execute(sql.JUDGE, {"booking": self._booking_id, "part": part})

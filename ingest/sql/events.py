@@ -177,6 +177,19 @@ UNFOLD = [
     _unfold("ledger_correction", "11", CORRECTION),
 ]
 
+# Work and preemptions are told apart within their cluster: what attempts, reports and resumes of it leave to be
+# computed follows from each other, so that bookings of one cluster's take turns from here to their commit. Sorted
+# against deadlocks; a cluster's name is hashed, and two that share a hash wait for nothing worse.
+HOLD_CLUSTERS = """
+WITH touched AS (
+    SELECT pool.cluster FROM stage_event JOIN ledger_pool pool ON pool.id = (fact->>'pool_id')::bigint
+    WHERE type IN (3, 5, 6)
+    UNION
+    SELECT fact->>'cluster' FROM stage_event WHERE type IN (5, 6)
+), keys AS MATERIALIZED (SELECT DISTINCT hashtext(cluster) AS key FROM touched WHERE cluster IS NOT NULL ORDER BY 1)
+SELECT pg_advisory_xact_lock(%(clusters)s, key) FROM keys
+"""
+
 # Subjects of new levels (subject_key). Of levels at one instant the larger counts: a subject is then looked at once
 # too often, never once too rarely. Sorted against deadlocks.
 MERGE_SUBJECTS = """
@@ -196,8 +209,9 @@ ON CONFLICT (pool_id, kind, subject, attempt) DO UPDATE SET
         ELSE greatest(kept.last_milli_gpus, excluded.last_milli_gpus) END
 """
 
-# What new levels change, once their subjects are merged: bookings of one subject wait for one another there, so each
-# sees what the other committed. From each new level to its subject's next one that counts (level_of_subject, read
+# What new levels change, once their subjects are merged: bookings of one subject wait for one another there, and those
+# of other attempts at their cluster (HOLD_CLUSTERS), so each sees what the other committed.
+# From each new level to its subject's next one that counts (level_of_subject, read
 # backwards), else to the horizon; the first level of an attempt also ends lower ones, which reaches as far as they
 # would have. A level of 0 changes nothing where nothing was held before the booking either: `before` is the last level
 # told by then, looked for behind the new one in front and else what that one found, so that a batch with a subject's
@@ -266,13 +280,20 @@ WHERE NOT was_nothing OR milli_gpus > 0 OR ends_lower
 GROUP BY pool_id
 """
 
-# A report or resume matters to its preemption's record, which is measured again if its time is dirty.
+# A report or resume matters to its preemption's record, which is measured again if its time is dirty: that is where
+# other reports put it, wherever the new one does.
 DIRTY_PREEMPTIONS = """
 INSERT INTO ledger_dirtyspan (pool_id, span)
 SELECT pool_id, unnest(range_agg(span)) FROM (
     SELECT report.pool_id, tstzrange(least(report.admitted_at, report.decided_at),
                                      greatest(report.released_at, report.decided_at), '[]') AS span
     FROM stage_verdict verdict JOIN ledger_preemptionreport report ON report.event_id = verdict.event_pk
+    WHERE verdict.is_new AND verdict.type = 5
+    UNION ALL
+    SELECT known.pool_id, tstzrange(known.decided_at, known.decided_at, '[]')
+    FROM stage_verdict verdict JOIN ledger_preemptionreport report ON report.event_id = verdict.event_pk
+    JOIN ledger_preemptionreport known
+        ON known.cluster = report.cluster AND known.preemption = report.preemption AND known.event_id <> report.event_id
     WHERE verdict.is_new AND verdict.type = 5
     UNION ALL
     SELECT report.pool_id, tstzrange(least(report.decided_at, resume.resumed_at),
@@ -362,6 +383,11 @@ SELECT pool_id, unnest(range_agg(span)) FROM (
     UNION ALL
     SELECT pool_id, tstzrange(least(admitted_at, decided_at), NULL)
     FROM void JOIN ledger_preemptionreport report ON report.event_id = void.id
+    UNION ALL
+    SELECT known.pool_id, tstzrange(known.decided_at, known.decided_at, '[]')
+    FROM void JOIN ledger_preemptionreport report ON report.event_id = void.id
+    JOIN ledger_preemptionreport known
+        ON known.cluster = report.cluster AND known.preemption = report.preemption AND known.event_id <> report.event_id
     UNION ALL
     SELECT report.pool_id, tstzrange(least(report.decided_at, resume.resumed_at), NULL)
     FROM void JOIN ledger_resumereport resume ON resume.event_id = void.id

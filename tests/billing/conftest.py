@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from billing.tasks import close_month, recompute_open_months, verify_ledger
+from billing.tasks import close_month, go_on_comparing, recompute_open_months, verify_ledger
 from ledger.models import User
 from tests.billing.page_books import Books, client_of, make_books, make_people
 from tests.fixtures.made_once import made_once
@@ -21,7 +21,7 @@ def world() -> Books:
 @pytest.fixture
 def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the doors would hand to a worker is left undone."""
-    for task in (close_month, recompute_open_months, verify_ledger):
+    for task in (close_month, go_on_comparing, recompute_open_months, verify_ledger):
         monkeypatch.setattr(task, "delay", lambda *args: None)
 
 

@@ -65,7 +65,8 @@ def book(pool: Pool, kind: LevelKind, subject: str, starts_at: datetime, milli: 
     """One level fact, its event, its subject row and the dirty time it leaves."""
     number = next(_numbers)
     source, _ = Source.objects.get_or_create(uri="/tests")
-    booking, _ = Booking.objects.get_or_create(batch=1, defaults={"sequence": 1})
+    batch = fields.pop("batch", 1)
+    booking, _ = Booking.objects.get_or_create(batch=batch, defaults={"sequence": batch})
     event = Event.objects.create(
         source=source,
         event_id=fields.pop("event_id", f"e{number}"),

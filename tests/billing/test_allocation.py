@@ -301,6 +301,46 @@ def test_conflicting_facts_are_found_and_the_greatest_id_holds(worked_example):
     assert hours_of()["beta", "on_demand"] == 3
 
 
+def conflicts() -> list[tuple[str, str]]:
+    found = BillingFinding.objects.filter(code="level_conflict").order_by("starts_at")
+    return [(f"{one.starts_at:%m-%d}", one.month) for one in found]
+
+
+def test_a_conflict_is_found_once_on_its_own_day_however_long_its_level_lasts(worked_example):
+    """The month is computed as beat does, a stretch of days at a time; the level stays in force for two months."""
+    for number, milli in enumerate((3_000, 1_000)):
+        occupancy(worked_example, "wl-8", identity("beta"), hour(30), milli, event_id=f"c{number}")
+    for hours in (40, 41, 24 * 9, 24 * 31):
+        compute(hours)
+        assert conflicts() == [("10-02", MONTH)]
+    compute_allocation(OCTOBER.next(), horizon=hour(24 * 33))
+    assert conflicts() == [("10-02", MONTH)]
+
+
+def test_a_conflict_that_comes_after_the_close_is_an_exception_of_the_open_month(worked_example):
+    """Told of in October, which is closed: nobody has seen it, so that it stands at November's start; not in December
+    too, once November was closed over it."""
+    occupancy(worked_example, "wl-8", identity("beta"), hour(30), 3_000, event_id="c0")
+    compute(24 * 31)
+    close_as_of(OCTOBER, 1)
+    occupancy(worked_example, "wl-8", identity("beta"), hour(30), 1_000, event_id="c1", batch=2)
+    november, december = OCTOBER.next(), OCTOBER.next().next()
+    compute_allocation(november, horizon=hour(24 * 33))
+    assert conflicts() == [("11-01", str(november))]
+    compute_allocation(november, horizon=hour(24 * 61))
+    assert conflicts() == [("11-01", str(november))]
+    close_as_of(november, 2)
+    compute_allocation(december, horizon=hour(24 * 63))
+    assert conflicts() == [("11-01", str(november))]
+
+
+def close_as_of(month: Month, cut: int) -> None:
+    closed_at = timezone.now()
+    Period.objects.filter(month=str(month)).update(
+        state=PeriodState.CLOSED, cut_sequence=cut, closed_at=closed_at
+    )
+
+
 def test_an_attempt_that_a_higher_one_ended_before_the_day_is_not_opened_again(worked_example):
     who = identity("gamma")
     occupancy(worked_example, "wl-7", who, hour(11), 2_000, attempt=1)

@@ -113,7 +113,8 @@ def test_allocations_by_tenant_and_category(books: None) -> None:
         ("acme", "reserved_idle", "8", str(8 * HOUR_US), "0.250000", "16"),
         ("acme", "reserved_used", "8", str(8 * HOUR_US), "0.250000", "16"),
         ("beta", "on_demand", "4", str(4 * HOUR_US), "0.125000", "13.3332"),
-        ("platform", "unreserved_idle", "12", str(12 * HOUR_US), "0.375000", "0"),
+        # No price of its own, so that of reserved_idle, which has none either: reserved_used's.
+        ("platform", "unreserved_idle", "12", str(12 * HOUR_US), "0.375000", "24"),
     ]
 
 

@@ -9,23 +9,17 @@ import pytest
 
 from billing.models import Approval, Calibration, Contract, Policy, PoolCost, RateCard, ServicePolicy
 from billing.services.proposals import ENDABLE
-from billing.tasks import recompute_open_months
 from ledger.models import Ledger, Membership, ModelName, Role, Tenant, User
 from tests.billing.level_facts import hour, make_service
 from tests.billing.page_books import NEXT_MONTH, PASSWORD, Books, client_of
 from tests.billing.test_views_bill import rows_of
 
-pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres, pytest.mark.usefixtures("no_broker")]
 
 PAGE = "/settings/"
 SINCE = datetime(2026, 9, 1, tzinfo=UTC)
 DEED = {"deed": "end", "reason": "agreed in November"}
 THROUGHPUT = {"model": "qwen", "pool": "bj-h100", "input_tokens_per_minute": 240_000}
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recompute_open_months, "delay", lambda *args: None)
 
 
 @pytest.fixture

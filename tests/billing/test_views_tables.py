@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 from datetime import UTC, datetime
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.http import QueryDict
 from django.test import Client
 
-from billing.models import Contract, Policy
+from billing.models import Contract, Policy, StatementLine
 from billing.selectors.changes import Cause
+from billing.services.disputes import open_dispute, reject_dispute
 from billing.services.months import compute_month
 from billing.views.statement_tables import known_since_table
 from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR
 from ledger.models import Tenant, User
+from ledger.services.audit import Actor
 from ledger.views.tables import BoundTable
 from tests.billing.level_facts import hour, identity, occupancy
 from tests.billing.page_books import (
@@ -152,3 +156,34 @@ def test_events_that_became_known_lead_to_their_batch_where_one_may_see_it() -> 
         table = BoundTable(known_since_table(lambda: [cause], leads_to_batches=leads_on), QueryDict())
         assert [cell.url for line in table.lines for cell in line.cells] == [None, None, None, url, None]
         assert list(table.csv_rows()) == [["late-1", "/tests", "2026-10-01T02:00:00Z", "7", ""]]
+
+
+def test_finance_finds_a_month_s_disputes_on_its_page_those_without_an_answer_first(
+    books: Books, people: dict[str, User]
+) -> None:
+    lines = list(StatementLine.objects.filter(statement=books.statement("acme")).order_by("-amount_micro"))
+    settled = open_dispute(lines[1], "too much", Actor("viewer-of-acme"))
+    reject_dispute(settled, "it is wl-1", Actor("finance"))
+    said = {"reason": "not ours", "by": "viewer-of-acme", "stdout": io.StringIO()}
+    call_command("open_dispute", MONTH, "acme", **said)
+    with pytest.raises(CommandError, match="has a dispute that is not settled"):
+        call_command("open_dispute", MONTH, "acme", **said)
+    for nowhere in (["2031-01", "acme"], [MONTH, "nobody"]):
+        with pytest.raises(CommandError, match="there is no statement"):
+            call_command("open_dispute", *nowhere, **said)
+    with pytest.raises(CommandError, match="there is no such line"):
+        call_command("open_dispute", MONTH, "acme", category="excess", **said)
+    path = f"/months/{MONTH}/"
+    for who in ("finance", "auditor"):
+        rows = rows_of(client_of(people[who]), path, "disputes")
+        assert [(row[0], row[1], row[3], row[6]) for row in rows[1:]] == [
+            ("acme", str(lines[0].position), "open", "not ours"),
+            ("acme", str(lines[1].position), "rejected", "it is wl-1"),
+        ]
+        line = f"{path}statements/acme/lines/{lines[0].position}/#dispute"
+        assert f'href="{line}"' in client_of(people[who]).get(path).content.decode()
+    platform = client_of(people["platform"])
+    assert (
+        rows_of(platform, path, "disputes")[1:] == []
+        and "#dispute" not in platform.get(path).content.decode()
+    )

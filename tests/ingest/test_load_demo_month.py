@@ -17,7 +17,7 @@ from django.core.management.base import CommandError
 from django.db.models import Sum
 from django.utils import timezone
 
-from billing.models import Allocation
+from billing.models import Allocation, Dispute
 from ingest.models import Batch, QuarantinedEvent
 from ledger.core.periods import Month, to_ms
 from ledger.core.units import MS_PER_HOUR
@@ -92,9 +92,14 @@ def test_a_month_is_booked_once_computed_and_holds() -> None:
     assert DEMO_PASSWORD in said
     assert set(User.objects.values_list("memberships__role", flat=True)) == set(Role) - {Role.INGEST}
 
+    dispute = Dispute.objects.get()
+    assert (dispute.statement.tenant.slug, dispute.opened_by, dispute.state) == ("research", "viewer", "open")
+    assert "on_demand" in dispute.line_key
+
     before = (Level.objects.count(), Request.objects.count(), Booking.objects.count())
     load(MONTH)
     assert (Level.objects.count(), Request.objects.count(), Booking.objects.count()) == before
+    assert Dispute.objects.count() == 1
 
 
 def told_of(field: str) -> list[Any]:

@@ -36,6 +36,7 @@ from tests.scenarios.golden import (
     holds,
     preempted,
     reserves,
+    resumed,
     tell,
     world,
 )
@@ -54,14 +55,16 @@ TOLD = st.one_of(
     st.tuples(st.just("holds"), st.sampled_from(TENANTS), HOURS, GPUS, st.sampled_from([1, 1, 2])),
     st.tuples(st.just("reserves"), st.sampled_from(TENANTS), HOURS, GPUS, st.sampled_from([0, 5, 30])),
     st.tuples(st.just("has"), st.just(""), HOURS, st.sampled_from([0, 4, 6]), st.just(0)),
-    st.tuples(st.just("loses"), st.sampled_from(TENANTS), HOURS, st.just(1), st.just(0)),
+    # Few preemptions, of which many reports tell, and resumes.
+    st.tuples(st.just("loses"), st.sampled_from(TENANTS), HOURS, st.just(1), st.sampled_from([0, 0, 1])),
+    st.tuples(st.just("resumes"), st.just(""), HOURS, st.just(0), st.sampled_from([0, 0, 1])),
     st.tuples(st.just("withdraws"), st.just(""), st.just(0), st.just(0), st.integers(0, 9)),
 )
 Told = tuple[str, str, int, int, int]
 
 
 def fact(told: Told, name: str, before: list[str]) -> Fact | None:
-    """The event that says so; before: names of levels told before, of which one may be withdrawn."""
+    """The event that says so; before: names of what was told before, of which one may be withdrawn."""
     kind, tenant, hour, gpus, number = told
     match kind:
         case "holds":
@@ -72,25 +75,22 @@ def fact(told: Told, name: str, before: list[str]) -> Fact | None:
         case "has":
             return capacity(hour, gpus) | {"id": name}
         case "loses":
-            lost = preempted(hour, tenant, gpus)
-            lost["data"]["preemption"] = name
-            return lost
+            said = {"requests_voided": hour} if hour % 24 else {"admitted_at": at(hour - 6).isoformat()}
+            return preempted(hour, tenant, gpus, preemption=f"p{number}", event_id=name, **said)
+        case "resumes":
+            return resumed(hour, f"p{number}", event_id=name, recompute_gpu_seconds=str(hour))
         case _:
             return correction(before[number % len(before)]) if before else None
 
 
 def deliver_in_turn(deliveries: list[list[Told]]) -> None:
     """Book and compute one delivery after another."""
-    levels: list[str] = []
+    events: list[str] = []
     for number, delivery in enumerate(deliveries):
         names = [f"d{number}-{place}" for place in range(len(delivery))]
-        facts = [fact(told, name, levels) for told, name in zip(delivery, names, strict=True)]
+        facts = [fact(told, name, events) for told, name in zip(delivery, names, strict=True)]
         tell(*[one for one in facts if one is not None])
-        levels += [
-            name
-            for told, name in zip(delivery, names, strict=True)
-            if told[0] in ("holds", "reserves", "has")
-        ]
+        events += [name for told, name in zip(delivery, names, strict=True) if told[0] != "withdraws"]
         compute_month(MONTH, horizon=at(24 * DAYS))
 
 
@@ -106,8 +106,22 @@ def books() -> dict[str, list[dict[str, Any]]]:
 BEFORE_A_LEVEL = [[("holds", "acme", 6, 3, 1)], [("holds", "acme", 24, 2, 1), ("holds", "acme", 48, 0, 1)]]
 HIGHER_ATTEMPT = [[("holds", "acme", 6, 3, 1)], [("holds", "acme", 24, 2, 2), ("holds", "acme", 48, 0, 2)]]
 SAME_INSTANT = [[("holds", "acme", 24, 0, 1)], [("holds", "acme", 24, 3, 1)], [("holds", "acme", 24, 0, 1)]]
+# Reports and a resume of a preemption that was measured before; the first tells of an instant long after its waiting.
+MEASURED = [("holds", "acme", 6, 3, 1), ("holds", "acme", 12, 0, 1), ("holds", "acme", 18, 3, 1)]
+REPORTED_EARLIER = [[*MEASURED, ("loses", "acme", 12, 1, 0)], [("loses", "acme", 6, 1, 0)]]
+REPORTED_LATER = [[*MEASURED, ("loses", "acme", 12, 1, 0)], [("loses", "acme", 90, 1, 0)]]
+REPORT_WITHDRAWN = [*REPORTED_LATER, [("withdraws", "", 0, 0, 4)]]
+RESUMED = [
+    [*MEASURED, ("loses", "acme", 12, 1, 0)],
+    [("resumes", "", 78, 0, 0)],
+    [("withdraws", "", 0, 0, 4)],
+]
 
 
+@example(deliveries=REPORTED_EARLIER)
+@example(deliveries=REPORTED_LATER)
+@example(deliveries=REPORT_WITHDRAWN)
+@example(deliveries=RESUMED)
 @example(deliveries=BEFORE_A_LEVEL)
 @example(deliveries=HIGHER_ATTEMPT)
 @example(deliveries=SAME_INSTANT)

@@ -24,7 +24,7 @@ from ledger.core.periods import Month, to_datetime, to_ms
 from ledger.core.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_SECOND
 from ledger.demo_logins import DEMO_PASSWORD
 from ledger.management.base import BadInput, LedgerCommand
-from ledger.models import Ledger, Source, Tenant
+from ledger.models import Ledger, Role, Source, Tenant
 from ledger.services.demo_users import DEMO_USERS, create_demo_users
 
 DOOR = "load_demo_month"
@@ -32,6 +32,11 @@ DEFAULT_ZONE = "Asia/Shanghai"
 BATCH_EVENTS = 20_000
 COUNTS = ("received", "booked", "duplicate", "conflict", "quarantined")
 SIZE = DemoSize()
+VICTIM = next(user for user in DEMO_USERS if user.role == Role.TENANT_VIEWER)
+DISPUTED = "on_demand"
+DISPUTE = (
+    "On the launch day our training was stopped at 10:04 and waited. Please check that these hours end there."
+)
 
 
 class Command(LedgerCommand):
@@ -73,7 +78,8 @@ class Command(LedgerCommand):
             refuse_another(month, size, options["seed"])
         for month in months:
             self.load(month, zone, size, options["seed"], to_ms(now))
-        self.make_accounts()
+        if self.make_accounts():
+            self.dispute(months[0])
 
     def load(self, month: Month, zone: str, size: DemoSize, seed: int, now_ms: int) -> None:
         self.say(f"Simulating {month} in {zone}: {size.tenants} tenants, about {size.gpus} GPUs")
@@ -131,14 +137,25 @@ class Command(LedgerCommand):
         signed_off = Q(complete_until__gte=ends_at)
         Source.objects.filter(uri__in=demo.sources).exclude(signed_off).update(complete_until=ends_at)
 
-    def make_accounts(self) -> None:
+    def dispute(self, month: Month) -> None:
+        """The victim of the month disputes a line, for finance to answer; by the command's name, too. Once."""
+        said = {"category": DISPUTED, "reason": DISPUTE, "by": VICTIM.username}
+        try:
+            call_command(
+                "open_dispute", str(month), VICTIM.tenant, **said, stdout=self.stdout, stderr=self.stderr
+            )
+        except BadInput as none:
+            self.say(f"No dispute: {none}")  # loaded again, or a seed by which it has no such line
+
+    def make_accounts(self) -> bool:
         if not create_demo_users():
             self.say("This ledger has accounts already; no demo accounts are made")
-            return
+            return False
         self.say(f"Demo accounts, all with the password {DEMO_PASSWORD}:")
         for demo in DEMO_USERS:
             of = f" of {demo.tenant}" if demo.tenant else ""
             self.say(f"  {demo.username:<12} {demo.role.label}{of}")
+        return True
 
     def say(self, line: str) -> None:
         self.stdout.write(line)

@@ -1,0 +1,37 @@
+"""Previews of changed terms: what was asked for, how far it is, and what came out (domain.md section 8)."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from billing.models.life import Approval, RunState
+from ledger.models import Period
+
+
+class EffectRun(models.Model):
+    """A month as it stands beside the same month under other terms. A worker that dies leaves it `running`; any other
+    begins it again.
+
+    asked: a version as a row of the declarative file ({"table", "row"}), or the end of one ({"table", "ends",
+    "ended_at"}), as an approval's payload has them. typed: the form it came from. step: what is at work.
+    rows: [account, now, then, of it moved by preemptions now, then], in micro currency units.
+    problem: the code of why it cannot be compared, and the reason in words.
+    """
+
+    STEPS = ("now", "then")
+
+    period = models.ForeignKey(Period, models.CASCADE, related_name="+")
+    asked = models.JSONField()
+    typed = models.JSONField(default=dict)
+    approval = models.ForeignKey(Approval, models.CASCADE, related_name="+", null=True)
+    state = models.CharField(max_length=8, choices=RunState.choices, default=RunState.RUNNING)
+    step = models.CharField(max_length=8, blank=True)
+    rows = models.JSONField(default=list)
+    problem = models.CharField(max_length=40, blank=True)
+    detail = models.TextField(blank=True)
+    requested_by = models.CharField(max_length=150)
+    started_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["approval", "period"], name="effect_of_approval")]
