@@ -26,7 +26,12 @@ def main() -> None:
     try:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:
-        print(f"manage.py: {error}", file=sys.stderr)
+        # Of a driver that does not load Django says only that it does not; why, the first error says.
+        first: BaseException = error
+        while cause := first.__cause__ or first.__context__:
+            first = cause
+        said = f"{error}; {first}" if isinstance(first, ImportError) else f"{error}"
+        print("manage.py:", " ".join(said.split()), file=sys.stderr)
         sys.exit(2)
     except OperationalError as error:
         if "--traceback" in sys.argv:

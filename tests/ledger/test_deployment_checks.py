@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from django.conf import settings
 
@@ -49,3 +50,11 @@ def test_roles_of_groups_are_pairs() -> None:
     checked = manage("check", LEDGER_OIDC_ROLES="finance")
     assert checked.returncode != 0
     assert "LEDGER_OIDC_ROLES must be pairs" in checked.stderr
+
+
+def test_a_driver_that_does_not_load_says_why_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "psycopg.py").write_text("raise ImportError('its library is of another machine')")
+    checked = manage("check", PYTHONPATH=str(tmp_path))
+    assert checked.returncode == 2
+    (line,) = checked.stderr.splitlines()
+    assert line.startswith("manage.py: ") and "its library is of another machine" in line
