@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from ingest.core import fields
+from ingest.core.body import KEPT_OF_OVERSIZE, MIB
 from ingest.core.events import TYPES, Correction, Record, Request, Usage, check_instant, settle
 from ingest.core.fields import Refusal, shown
 from ingest.core.request_content import HASH_BYTES, encode_texts, request_hash
@@ -88,7 +89,7 @@ def parse_lines(group: Lines, now_ms: int, limits: Limits) -> Iterator[ParsedEve
 
 def parse_line(line: int, raw: bytes, now_ms: int, limits: Limits) -> ParsedEvent | Rejected:
     """The verdict on one event. `now_ms` is the ledger's clock, for the rule on future times."""
-    if len(raw) > limits.event_bytes:
+    if len(raw) > limits.event_bytes and not raw.startswith(_REFUSED_START):
         return _oversize(line, raw, len(raw), limits)
     envelope: dict[str, Any] = {}
     try:
@@ -185,12 +186,20 @@ def _shape_refusal(message: str) -> Refusal:
 # --- refused before ------------------------------------------------------------------------------------------
 
 REFUSED_TYPE = "ledger.refused.v1"
+_REFUSED_START = b'{"type":"ledger.refused.v1",'
+REFUSED_LINE_BYTES = 32 * MIB
+"""How long a line may be that stands for a refused record: a native one can be larger than any event."""
+_LARGEST_RECORD_BYTES = REFUSED_LINE_BYTES // 2  # base64 makes four bytes of three
 
 
 def refused_line(refused: Rejected) -> bytes:
     """A line that stands for something a door could not take in as it was, so that its batch accounts for it too."""
-    record = base64.b64encode(refused.raw).decode()
-    data = {"reason": refused.reason, "detail": refused.detail, "record": record, "id": refused.id}
+    raw, reason, detail = refused.raw, refused.reason, refused.detail
+    if len(raw) > _LARGEST_RECORD_BYTES:
+        detail = f"{detail}; of its {len(raw)} bytes the first {KEPT_OF_OVERSIZE} are kept"
+        raw, reason = raw[:KEPT_OF_OVERSIZE], "too_large"
+    record = base64.b64encode(raw).decode()
+    data = {"reason": reason, "detail": detail, "record": record, "id": refused.id}
     data |= {"source": refused.source, "adapter": refused.adapter}
     return msgspec.json.encode({"type": REFUSED_TYPE, "data": data})
 

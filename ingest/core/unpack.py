@@ -208,30 +208,43 @@ def _whole_body(blocks: Iterator[bytes], limits: Limits) -> Iterator[Lines]:
 
 def cut_lines(blocks: Iterator[bytes], limits: Limits) -> Iterator[Lines]:
     """One event per line. Of a line beyond the limit only its beginning is kept in memory."""
-    number, tail, oversize = 1, b"", 0
+    number, oversize = 1, 0
+    tail: list[
+        bytes
+    ] = []  # in pieces, since joining them with every block would copy a long line again and again
+    held = 0
     for block in blocks:
         if oversize:
             end = block.find(b"\n")
             if end < 0:
                 oversize += len(block)
                 continue
-            yield Lines(number, [tail], oversize_bytes=oversize + end)
-            number, tail, oversize = number + 1, b"", 0
+            yield Lines(number, tail, oversize_bytes=oversize + end)
+            number, tail, held, oversize = number + 1, [], 0, 0
             block = block[end + 1 :]
         end = block.rfind(b"\n") + 1
         if end:
-            raw = _lines_of(b"".join((tail, block[:end], PADDING)))
+            raw = _lines_of(b"".join((*tail, block[:end], PADDING)))
             yield Lines(number, raw)
             number += len(raw)
-            tail = block[end:]
-        else:
-            tail += block
-        if len(tail) > limits.event_bytes:
-            tail, oversize = tail[:KEPT_OF_OVERSIZE], len(tail)
+            tail, held = [], 0
+        tail.append(block[end:])
+        held += len(block) - end
+        if held > limits.event_bytes:
+            tail, oversize = [_beginning(tail)], held
     if oversize:
-        yield Lines(number, [tail], oversize_bytes=oversize)
-    elif tail.strip():
-        yield Lines(number, [tail])
+        yield Lines(number, tail, oversize_bytes=oversize)
+    elif (rest := b"".join(tail)).strip():
+        yield Lines(number, [rest])
+
+
+def _beginning(pieces: list[bytes]) -> bytes:
+    kept = bytearray()
+    for piece in pieces:
+        kept += piece[: KEPT_OF_OVERSIZE - len(kept)]
+        if len(kept) >= KEPT_OF_OVERSIZE:
+            break
+    return bytes(kept)
 
 
 def _lines_of(buffer: bytes) -> Spans:

@@ -29,7 +29,7 @@ from ingest.core.request_rows import REQUEST_TYPES, Requests
 from ingest.core.unpack import Broken, Limits, Lines, cut, unpack
 from ingest.models import Batch, BatchState
 from ingest.services.event_booking import EventBooking
-from ingest.services.limits import configured_limits
+from ingest.services.limits import configured_limits, cutting_limits
 from ingest.services.names import Names
 from ingest.services.quarantine import keep_rejected
 from ingest.services.raw_cursor import BookingCursor, booking_cursor
@@ -182,7 +182,7 @@ def read_blocks(pieces: list[bytes], batch: Batch, now_ms: int, limits: Limits) 
     block, last = Block(), 0
     try:
         unpacked = unpack(_consumed(pieces), batch.content_encoding, limits.unpacked_bytes)
-        for group in cut(unpacked, batch.content_type, limits):
+        for group in cut(unpacked, batch.content_type, cutting_limits(limits, batch.door)):
             last = group.first + len(group.raw) - 1
             _judge(replace(group, first=group.first + batch.first_line - 1), reader, block, now_ms, limits)
             if len(block) >= BLOCK_EVENTS:

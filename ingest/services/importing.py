@@ -21,7 +21,7 @@ BATCH_BYTES = 24 * 1024 * 1024
 _FILE_LIMITS = replace(Limits(), unpacked_bytes=2**63, events=2**63)
 
 # A whole Kubernetes list can be one line.
-_LONGEST_NATIVE_LINE = 512 * 1024 * 1024
+LONGEST_NATIVE_LINE = 256 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -59,11 +59,17 @@ def parts_of(chunks: Iterable[bytes], encoding: str, content_type: str = "") -> 
         yield part
 
 
-def native_lines(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """The lines of a file in a native format, for its adapter; raises `Broken` where it cannot be unpacked."""
-    limits = replace(_FILE_LIMITS, event_bytes=_LONGEST_NATIVE_LINE)
+def native_lines(chunks: Iterable[bytes], encoding: str, too_long: list[bytes]) -> Iterator[bytes]:
+    """The lines of a file in a native format, for its adapter; what is too long for any goes to `too_long`, as lines
+    of its batch. Raises `Broken` where the file cannot be unpacked."""
+    limits = replace(_FILE_LIMITS, event_bytes=LONGEST_NATIVE_LINE)
     for group in cut(unpack(chunks, encoding, limits.unpacked_bytes), NDJSON, limits):
-        yield from group.raw
+        if group.oversize_bytes:
+            detail = f"the line has {group.oversize_bytes} bytes, more than {LONGEST_NATIVE_LINE}"
+            too_long.append(refused_line(Rejected(group.first, "too_large", detail, group.raw[0])))
+            yield b""
+        else:
+            yield from group.raw
 
 
 def parts_of_lines(lines: Iterable[bytes]) -> Iterator[Part]:

@@ -145,6 +145,32 @@ def test_a_source_reads_its_native_format(tmp_path: Path) -> None:
         said("import_events", str(file), source="y")
 
 
+def test_native_records_larger_than_an_event_keep_their_bytes_and_longer_ones_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "LONGEST_NATIVE_LINE", 3 * 1024 * 1024)
+    Source.objects.create(uri="/x", name="x", adapter="litellm-spendlogs", config={})
+    row = {
+        "litellm_call_id": "a",
+        "team_id": "t",
+        "model": "m",
+        "status": "success",
+        "startTime": "2026-10-01T00:00:00Z",
+        "endTime": "2026-10-01T00:00:01Z",
+    }
+    large = json.dumps({**row, "messages": "x" * (2 * 1024 * 1024)}).encode()
+    huge = json.dumps({**row, "litellm_call_id": "b", "messages": "x" * (4 * 1024 * 1024)}).encode()
+    file = tmp_path / "a.ndjson"
+    file.write_bytes(lines(large, huge, json.dumps({**row, "litellm_call_id": "c"}).encode()))
+    assert said("import_events", str(file), source="x") == (
+        "received 3, booked 0, duplicate 0, conflict 0, quarantined 3\n  too_large: 1\n  unmapped_pool: 2"
+    )
+    kept = QuarantinedEvent.objects.filter(reason="unmapped_pool").order_by("line").first()
+    assert kept is not None and bytes(kept.raw) == large
+    Source.objects.filter(uri="/x").update(config={"pool": "bj-h100"})
+    assert said("retry_quarantine").startswith("received 2, booked 2, duplicate 0")
+
+
 def test_missing_files_are_one_line() -> None:
     with pytest.raises((CommandError, FileNotFoundError), match="nothing-here"):
         said("import_events", "nothing-here")

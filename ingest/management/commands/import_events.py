@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -64,10 +65,10 @@ class Command(LedgerCommand):
                 chunks = _chunks(stream, shown)
                 encoding = ENCODINGS.get(Path(name).suffix.lower(), "")
                 if options["source"]:
-                    lines = canonical_lines(
-                        options["source"], native_lines(chunks, encoding), options["dry_run"]
-                    )
-                    parts = parts_of_lines(lines)
+                    too_long: list[bytes] = []
+                    native = native_lines(chunks, encoding, too_long)
+                    lines = canonical_lines(options["source"], native, options["dry_run"])
+                    parts = parts_of_lines(chain(lines, too_long))
                 else:
                     parts = parts_of(chunks, encoding)
                 tally = _Tally(shown)
