@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from billing.core.alert_episodes import ShortStretch, in_episodes, is_calm
 from ledger.core.units import (
     GPU_US_PER_GPU_HOUR,
     MICRO_PER_UNIT,
@@ -123,33 +124,26 @@ def lapse(milliseconds: int) -> Figure:
 # Stretches: something lasts
 
 
-@dataclass(frozen=True, slots=True)
-class ShortStretch:
-    """A shortage of a pool, milli-GPU; ends_ms None while it lasts. The deficit is the greatest so far."""
-
-    pool: str
-    starts_ms: int
-    ends_ms: int | None
-    deficit: int
-    deficit_gpu_us: int
-
-
 def shortage(rule: Rule, stretches: Iterable[ShortStretch], now_ms: int) -> Iterator[Finding]:
-    """Pools short of more than the threshold, for at least as long as the rule asks."""
+    """Pools short of more than the threshold, for at least as long as the rule asks: one finding per pool and episode,
+    which is over once the pool has been calm for an hour."""
     lasting_ms = rule.lasting_s * MS_PER_SECOND
-    for one in stretches:
-        until_ms = now_ms if one.ends_ms is None else one.ends_ms
-        is_enough = one.deficit * MICRO_PER_UNIT > rule.threshold_micro * MILLI_PER_GPU
-        if not rule.covers(one.pool, None) or not is_enough or until_ms - one.starts_ms < lasting_ms:
-            continue
+    counting = [
+        one
+        for one in stretches
+        if rule.covers(one.pool, None)
+        and one.deficit * MICRO_PER_UNIT > rule.threshold_micro * MILLI_PER_GPU
+        and (now_ms if one.ends_ms is None else one.ends_ms) - one.starts_ms >= lasting_ms
+    ]
+    for one in in_episodes(counting):
         evidence = {
             "missing": gpus(one.deficit),
             "gpu_hours": gpu_hours(one.deficit_gpu_us),
-            "lasted": lapse(until_ms - one.starts_ms),
+            "lasted": lapse((now_ms if one.ends_ms is None else one.ends_ms) - one.starts_ms),
         }
-        opens_ms = one.starts_ms + lasting_ms
+        opens_ms, ended_ms = one.starts_ms + lasting_ms, one.ends_ms if is_calm(one, now_ms) else None
         yield Finding(
-            f"pool:{one.pool}", one.starts_ms, opens_ms, evidence, one.ends_ms, pool=one.pool, public=True
+            f"pool:{one.pool}", one.starts_ms, opens_ms, evidence, ended_ms, pool=one.pool, public=True
         )
 
 

@@ -14,6 +14,7 @@ from django.db.models import Max, Q
 
 from billing import sql_alerts as sql
 from billing.core import alerts as core
+from billing.core.alert_episodes import ShortStretch
 from billing.core.calibration import TokenCost
 from billing.core.shortage import shortages
 from billing.models import Budget
@@ -49,7 +50,7 @@ class Facts:
             return list(cursor.fetchall())
 
     @cached_property
-    def short(self) -> list[core.ShortStretch]:
+    def short(self) -> list[ShortStretch]:
         """Shortages since `since_ms`, changes at `now_ms` itself included; one sweep per pool where work waits."""
         window = Span(self.since_ms, self.now_ms + 1)
         waits = Q(last_milli_gpus__gt=0) | Q(last_at__gte=to_datetime(self.since_ms))
@@ -61,7 +62,7 @@ class Facts:
             return []
         index, owners = HolderIndex.load(), service_owners()
         return [
-            core.ShortStretch(pool.slug, one.starts_ms, one.ends_ms, one.deficit, one.deficit_gpu_us)
+            ShortStretch(pool.slug, one.starts_ms, one.ends_ms, one.deficit, one.deficit_gpu_us)
             for pool in pools
             for one in shortages(read_changes(pool, window, self.void, index), owners, window)
         ]

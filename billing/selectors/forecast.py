@@ -79,8 +79,8 @@ def forecasts(
         if to_come
         else DailyFigures({}, held_in(window, zone, of))
     )
-    months = [str(month.plus(-back)) for back in range(EARLIER_MONTHS + 1)]
-    booked = _booked(months, [pk for pk, _slug in seen])
+    months = [str(month.plus(-back)) for back in range(EARLIER_MONTHS + 1 if to_come else 1)]
+    booked = _booked(months, of)
     quotas = _token_quotas(month, zone, Span(span.start_ms, horizon_ms), span.end_ms, access)
     first = to_datetime(span.start_ms).astimezone(ZoneInfo(zone)).date()
     last = to_datetime(horizon_ms).astimezone(ZoneInfo(zone)).date()
@@ -111,13 +111,12 @@ def _local(instant: datetime, zone: str) -> date:
     return instant.astimezone(ZoneInfo(zone)).date()
 
 
-def _booked(months: Collection[str], tenant_ids: Collection[int]) -> dict[int, dict[str, int]]:
-    """What the lines of each month come to, per tenant. A line without a price counts 0."""
-    rows = (
-        MonthLine.objects.filter(period__in=months, account__tenant__in=tenant_ids)
-        .values("account__tenant", "period")
-        .annotate(total=Sum("amount_micro"))
-    )
+def _booked(months: Collection[str], tenant_ids: Collection[int] | None) -> dict[int, dict[str, int]]:
+    """What the lines of each month come to, per tenant (None: of every one). A line without a price counts 0."""
+    lines = MonthLine.objects.filter(period__in=months, account__tenant__isnull=False)
+    if tenant_ids is not None:
+        lines = lines.filter(account__tenant__in=tenant_ids)
+    rows = lines.values("account__tenant", "period").annotate(total=Sum("amount_micro"))
     found: defaultdict[int, dict[str, int]] = defaultdict(dict)
     for row in rows:
         found[row["account__tenant"]][row["period"]] = int(row["total"] or 0)

@@ -300,6 +300,7 @@ def forecasts_table(rows: Callable[[], Sequence[TenantForecast]], currency: str)
         ],
         label=_("What the month will come to"),
         totals=totals,
+        rows_a_page=30,
         empty=_("Nobody is there to be charged."),
     )
 

@@ -30,6 +30,7 @@ from billing.tasks import recompute_open_months
 from billing.views.closing_words import refusal
 from billing.views.days import start_of_day
 from billing.views.heat import choose
+from billing.views.kept_words import refusal_of_terms
 from billing.views.term_tables import end_link
 from billing.views.windows import WindowPage
 from ledger.core.periods import Month, to_datetime
@@ -120,7 +121,7 @@ class CalibrationPage(WindowPage, ActingPage):
         except ApprovalError as error:
             raise Refused(_in_words(error)) from None
         except ConfigurationError as error:
-            raise Refused(str(error)) from None
+            raise Refused(refusal_of_terms(str(error))) from None
 
     def _accept(self, form: QueryDict, by: Actor) -> str:
         wanted = text_of(form, "proposal")

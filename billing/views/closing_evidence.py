@@ -13,6 +13,7 @@ from datetime import datetime
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from ingest.core.reasons import REASONS
 from ledger.core.figures import set_digits
 from ledger.templatetags.figures import month_name
 from ledger.wording import MEASURES, UNITS, exception_words
@@ -64,6 +65,12 @@ _EVIDENCE: dict[str, list[tuple[re.Pattern[str], Said]]] = {
             r"facts of (?P<pool>.+) are not computed yet",
             lambda m: _("facts of %(pool)s are not computed yet") % {"pool": m["pool"]},
         ),
+    ],
+    "quarantine": [
+        _of(
+            r"(?P<reason>\w+): (?P<count>\d+)",
+            lambda m: f"{_(REASONS[m['reason']]) if m['reason'] in REASONS else m['reason']}: {m['count']}",
+        )
     ],
     "batches": [_of(r"batch (?P<number>\d+)", lambda m: _("batch %(number)s") % {"number": m["number"]})],
     "attribution": [

@@ -27,6 +27,7 @@ from billing.services.policy_comparison import Compared
 from billing.services.proposals import TERMS, propose
 from billing.tasks import go_on_comparing, recompute_open_months
 from billing.views.closing_words import refusal
+from billing.views.kept_words import refusal_of_terms
 from ledger.core.units import micro_text
 from ledger.models import Period
 from ledger.services.audit import Actor
@@ -93,7 +94,7 @@ class EffectPage(ActingPage):
 
     def words_for(self, error: Exception) -> str:
         if isinstance(error, ConfigurationError):
-            return _("That cannot be used: %(why)s") % {"why": error}
+            return _("That cannot be used: %(why)s") % {"why": refusal_of_terms(str(error))}
         code = getattr(error, "code", "")
         return str(PROBLEMS[code]) if code in PROBLEMS else refusal(code, str(error))
 

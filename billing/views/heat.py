@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest
+from django.utils.html import strip_tags
 from django.utils.translation import gettext as _
 
-from billing.core.matrix import REST, fold_matrix
+from billing.core.matrix import REST, STEPS, fold_matrix
 
-NAMES_SHOWN = 14
+NAMES_SHOWN = 11
+SLANTED_FROM = 6  # columns; fewer have room for their names
 
 Show = Callable[[int], Any]
 Link = Callable[[str, str], str]
@@ -33,7 +35,8 @@ class HeatRow:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """For `billing/_matrix.html`. corner: what rows and columns are, such as 'Preemptor ↓ Victim →'."""
+    """For `billing/_matrix.html`. corner: what rows and columns are, such as 'Preemptor ↓ Victim →'. chart: the same
+    for plotly, as in `billing.charts`. largest: (row, column, shown) of the cell with the most; None without any."""
 
     label: str
     caption: str
@@ -43,6 +46,8 @@ class HeatMap:
     rows: list[HeatRow]
     totals: list[Any]
     total: Any
+    chart: dict[str, Any]
+    largest: tuple[str, str, Any] | None
 
 
 def heat_map(
@@ -53,10 +58,12 @@ def heat_map(
     caption: str,
     corner: str,
     css: str,
+    shade: str,
     link: Link | None = None,
     nameless: str = "",
 ) -> HeatMap:
-    """cells: (row, column, value). A row or column called '' is shown as `nameless`."""
+    """cells: (row, column, value). A row or column called '' is shown as `nameless`. shade: the category in whose
+    colour the chart is shaded."""
     hidden = "\x00"  # stands for the nameless, as the fold's own rest has no name either
     named = [(row or hidden, column or hidden, value) for row, column, value in cells]
     matrix = fold_matrix(named, NAMES_SHOWN)
@@ -69,26 +76,84 @@ def heat_map(
             return ""
         return link(row.replace(hidden, ""), column.replace(hidden, ""))
 
+    columns = [in_words(name) for name in matrix.columns]
+    rows = [
+        HeatRow(
+            in_words(row.name),
+            [
+                HeatCell(show(cell.value), cell.step, url(row.name, column, cell.value))
+                for column, cell in zip(matrix.columns, row.cells, strict=True)
+            ],
+            show(row.total),
+        )
+        for row in matrix.rows
+    ]
     return HeatMap(
         label,
         caption,
         corner,
         css,
-        [in_words(name) for name in matrix.columns],
-        [
-            HeatRow(
-                in_words(row.name),
-                [
-                    HeatCell(show(cell.value), cell.step, url(row.name, column, cell.value))
-                    for column, cell in zip(matrix.columns, row.cells, strict=True)
-                ],
-                show(row.total),
-            )
-            for row in matrix.rows
-        ],
+        columns,
+        rows,
         [show(total) for total in matrix.column_totals],
         show(matrix.total),
+        _chart(columns, rows, caption, shade),
+        _largest(columns, rows),
     )
+
+
+def _chart(columns: list[str], rows: list[HeatRow], caption: str, shade: str) -> dict[str, Any]:
+    """Shaded by the same steps as the table behind it. Names are numbered: two may be alike."""
+    texts = [[strip_tags(str(cell.shown)) for cell in row.cells] for row in rows]
+    return {
+        "data": [
+            {
+                "type": "heatmap",
+                "meta": {"shade": shade},
+                "x": list(range(len(columns))),
+                "y": list(range(len(rows))),
+                "z": [[cell.step for cell in row.cells] for row in rows],
+                "zmin": 0,
+                "zmax": STEPS,
+                "showscale": False,
+                "xgap": 1,
+                "ygap": 1,
+                "text": texts,
+                "texttemplate": "%{text}",
+                "customdata": [[[row.name, column] for column in columns] for row in rows],
+                "hovertemplate": "%{customdata[0]} → %{customdata[1]}<br>%{text}<extra>"
+                + caption
+                + "</extra>",
+            }
+        ],
+        "layout": {
+            "margin": {"r": 64},  # a slanted name leans out
+            "xaxis": {
+                "side": "top",
+                "tickvals": list(range(len(columns))),
+                "ticktext": columns,
+                "tickangle": 0 if len(columns) <= SLANTED_FROM else -45,
+            },
+            "yaxis": {
+                "autorange": "reversed",
+                "tickvals": list(range(len(rows))),
+                "ticktext": [row.name for row in rows],
+                "showgrid": False,
+            },
+        },
+        "urls": [[cell.url for cell in row.cells] for row in rows],
+        "least": {"width": 150 + 64 * len(columns), "height": 90 + 30 * len(rows)},
+    }
+
+
+def _largest(columns: list[str], rows: list[HeatRow]) -> tuple[str, str, Any] | None:
+    cells = [
+        (cell.step, row.name, column, cell.shown)
+        for row in rows
+        for column, cell in zip(columns, row.cells, strict=True)
+        if cell.step
+    ]
+    return max(cells, key=lambda cell: cell[0])[1:] if cells else None
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ class LendingPage(TablePage):
                 else _("In %(currency)s") % {"currency": currency},
                 corner=_("Lender ↓  Borrower →"),
                 css="of-lending",
+                shade="borrowed",
             ),
             "lent_gpu_us": sum(pair.gpu_us for pair in self.pairs),
             "worst": self.idle[0] if self.idle and self.idle[0].gpu_us["reserved_idle"] else None,
@@ -96,10 +97,19 @@ def pairs_table(rows: Any, currency: str) -> Table:
             ),
         ],
         label=_("Who lent to whom"),
-        totals=lambda: {"gpu_hours": sum(pair.gpu_us for pair in rows())},
-        rows_a_page=30,
+        totals=lambda: {
+            "gpu_hours": sum(pair.gpu_us for pair in rows()),
+            "paid": _sum_of([pair.paid_micro for pair in rows()]),
+            "credited": _sum_of([pair.credit_micro for pair in rows()]),
+        },
+        rows_a_page=20,
         empty=_("Nobody's idle reservation ran the work of others in this month."),
     )
+
+
+def _sum_of(amounts: Sequence[int | None]) -> int | None:
+    """Unknown where a part is."""
+    return None if None in amounts else sum(amount or 0 for amount in amounts)
 
 
 def idle_table(rows: Any, month: str, currency: str) -> Table:
@@ -140,5 +150,6 @@ def idle_table(rows: Any, month: str, currency: str) -> Table:
         ],
         label=_("Reserved-but-idle, most first"),
         totals=totals,
+        rows_a_page=25,
         empty=_("Nobody had a reservation in this month."),
     )

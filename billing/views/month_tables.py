@@ -180,6 +180,7 @@ def tenants_table(
         label=_("Tenants"),
         totals=totals if with_totals else None,
         totals_label=_("All tenants"),
+        rows_a_page=25,
         empty=_("No statement has been drafted for this month yet."),
     )
 

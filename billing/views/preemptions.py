@@ -104,6 +104,7 @@ class MonthPreemptionsPage(TablePage):
             caption=caption,
             corner=_("Preemptor ↓  Victim →"),
             css="of-preemption",
+            shade="undelivered",
             link=self._to_records if self.access.sees_all_tenants else None,
             nameless=_("unknown or the platform"),
         )

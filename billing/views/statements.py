@@ -57,6 +57,7 @@ from billing.selectors.pages_preemptions import ShownPreemption, requeued_of, sh
 from billing.selectors.pages_proofs import statement_proofs
 from billing.selectors.pages_statements import (
     Comparison,
+    Lines,
     MonthOfDays,
     compared_with_before,
     lines_by_group,
@@ -78,6 +79,7 @@ from billing.services.disputes import (
 )
 from billing.tasks import recompute_open_months
 from billing.views.as_of import KnownThenPage
+from billing.views.bill_lines import lines_table
 from billing.views.heat import Choice, choose
 from billing.views.line_tables import line_tables
 from billing.views.preemption_table import preemption_side_table
@@ -146,6 +148,15 @@ class StatementPage(KnownThenPage, _DisputablePage):
         return list(self.statement.lines.all())
 
     @cached_property
+    def groups(self) -> Lines:
+        return lines_by_group(self.lines)
+
+    @cached_property
+    def records(self) -> dict[str, PreemptionRecord]:
+        """Preemptions that lines name."""
+        return preemptions_named(self.lines, self.access)
+
+    @cached_property
     def comparison(self) -> Comparison | None:
         return compared_with_before(self.statement)
 
@@ -198,6 +209,7 @@ class StatementPage(KnownThenPage, _DisputablePage):
         statement, currency = self.statement, self.statement.currency
         sees_ingest = self.access.may_read_ingest
         tables = [
+            lines_table(statement, lambda: self.groups, lambda: self.records),
             inside_table(lambda: self.inside, self.split[0], currency),
             shares_table(lambda: self.shares),
             borne_table(lambda: self.borne, currency),
@@ -234,14 +246,13 @@ class StatementPage(KnownThenPage, _DisputablePage):
             "disputes": self.disputes,
             "days": days,
             "chart": daily_chart(days),
-            "lines": lines_by_group(lines),
+            "lines": self.groups,
             "unpriced": any(line.amount_minor is None for line in lines),
             "proofs": statement_proofs(statement, lines, days.gpu_us),
             "changes": self.changes,
             "approval": self._approval(),
             "waiting_credits": self._waiting_credits(),
             "requeued": requeued_of(statement),
-            "records": preemptions_named(lines, self.access),
             "meanings": [(name, CATEGORY_MEANINGS[name], days.gpu_us[name]) for name in HOLDER_CATEGORIES],
             "formats": list(FORMATS),
         }

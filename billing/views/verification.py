@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from billing.models import Deviation, RunState, Statement, VerificationRun
+from billing.views.kept_words import place_in_words, problem_in_words
 from billing.views.progress import how_far
 from ledger.core.units import MS_PER_SECOND
 from ledger.models import Period
@@ -207,11 +208,18 @@ def deviations_table(run: VerificationRun) -> Table:
                 CODE,
                 of="deviation.where",
                 field="where",
+                html=lambda row: place_in_words(row.deviation.where),
                 link=lambda row: row.place,
                 filter=TEXT_FILTER,
             ),
             Column(
-                "problem", _("Problem"), CODE, of="deviation.problem", field="problem", filter=TEXT_FILTER
+                "problem",
+                _("Problem"),
+                CODE,
+                of="deviation.problem",
+                field="problem",
+                html=lambda row: problem_in_words(row.deviation.problem),
+                filter=TEXT_FILTER,
             ),
         ],
         present=_placed,

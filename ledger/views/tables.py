@@ -63,6 +63,7 @@ from ledger.core.instants import instant_text
 from ledger.core.units import fixed_decimal, gpu_hours_text, micro_text, milli_gpus_text, seconds_text
 from ledger.templatetags import figures as cells
 from ledger.views.page import Page
+from ledger.views.table_groups import Grouping, groups_of
 
 ROWS_A_PAGE = 50
 FILTERS_FROM_ROWS = 9  # fewer are seen at a glance
@@ -202,6 +203,8 @@ class Table:
     present: Callable[[Sequence[Any]], Sequence[Any]] | None = None
     row_css: Callable[[Any], str] | None = None
     empty: Text = ""
+    css: str = ""
+    grouping: Grouping | None = None
 
     def parameter(self, key: str) -> str:
         prefix = self.name if self.prefix is None else self.prefix
@@ -228,6 +231,15 @@ class Cell:
 class ShownRow:
     cells: list[Cell]
     css: str
+
+
+@dataclass(frozen=True)
+class ShownGroup:
+    """`head` and `sums` are empty where the table has no groups, or is sorted by a column."""
+
+    head: Any
+    lines: list[ShownRow]
+    sums: list[Cell]
 
 
 @dataclass(frozen=True)
@@ -300,7 +312,12 @@ class BoundTable:
 
     @cached_property
     def columns(self) -> list[Column]:
-        return [column for column in self.table.columns if column.on_page]
+        hidden = self._grouping.instead_of if self._grouping else ()
+        return [column for column in self.table.columns if column.on_page and column.key not in hidden]
+
+    @property
+    def _grouping(self) -> Grouping | None:
+        return self.table.grouping if self._sort is None else None
 
     @property
     def heads(self) -> list[Head]:
@@ -317,20 +334,32 @@ class BoundTable:
 
     @property
     def lines(self) -> Iterator[ShownRow]:
-        for row in self.shown:
-            css = self.table.row_css(row) if self.table.row_css else ""
-            yield ShownRow([_cell(column, row) for column in self.columns], css)
+        return map(self._line, self.shown)
+
+    def _line(self, row: Any) -> ShownRow:
+        css = self.table.row_css(row) if self.table.row_css else ""
+        return ShownRow([_cell(column, row) for column in self.columns], css)
+
+    @property
+    def groups(self) -> Iterator[ShownGroup]:
+        if self._grouping is None:
+            yield ShownGroup("", list(self.lines), [])
+            return
+        for group in groups_of(self.shown, list(self.matching), self._grouping):
+            sums = self._sums(group.sums, _("Subtotal"))
+            yield ShownGroup(group.head, [self._line(row) for row in group.rows], sums)
 
     @cached_property
     def footer(self) -> list[Cell]:
         """The totals under their columns; none while only a part of the rows is looked at."""
         if self.table.totals is None or self.chosen or not self.shown:
             return []
-        totals = self.table.totals()
-        first = self.table.totals_label or _("Total")
+        return self._sums(self.table.totals(), self.table.totals_label or _("Total"))
+
+    def _sums(self, sums: Mapping[str, Any], label: Text) -> list[Cell]:
         return [
             Cell(
-                first if number == 0 else _total(column, totals),
+                label if number == 0 else _total(column, sums),
                 None,
                 "number" if column.kind.is_number else "",
             )

@@ -29,7 +29,8 @@ CREATE TEMP TABLE bench_tenant (
     reserved_idle bigint)
 """
 
-# What follows from the tenants, in this order. `line`: one per month, tenant and category, with its amount.
+# What follows from the tenants, in this order; rows lie in order of time, as computing writes them. `bench_line`: one
+# per month, tenant and category, with its amount.
 _ROWS = (
     """
 CREATE TEMP TABLE bench_slot AS
@@ -55,7 +56,7 @@ INSERT INTO billing_allocation (
     undelivered_gpu_us, undelivered_pending_gpu_us, oversold_gpu_us, measured_gpu_us)
 SELECT pool_id, at, tenant_id, account_id, 1, 0, false, reserved_used, on_demand, borrowed, borrowed, reserved_idle,
        0, 0, 0, 0, 0, 0
-FROM bench_slot, bench_tenant
+FROM bench_slot, bench_tenant ORDER BY at, place
 """,
     """
 INSERT INTO billing_allocationday (
@@ -63,7 +64,7 @@ INSERT INTO billing_allocationday (
     lent_gpu_us, reserved_idle_gpu_us, excess_gpu_us, undelivered_gpu_us, oversold_gpu_us)
 SELECT pool_id, day, account_id, 1, reserved_used * slots, on_demand * slots, borrowed * slots, borrowed * slots,
        reserved_idle * slots, 0, 0, 0
-FROM (SELECT day, count(*) AS slots FROM bench_slot GROUP BY day) AS days, bench_tenant
+FROM (SELECT day, count(*) AS slots FROM bench_slot GROUP BY day) AS days, bench_tenant ORDER BY day, place
 """,
     """
 INSERT INTO billing_poolslot (
@@ -79,7 +80,7 @@ FROM bench_slot, (
     """
 INSERT INTO billing_lendingday (pool_id, starts_at, lender_id, borrower_id, gpu_us)
 SELECT pool_id, day, tenant_id, other_id, borrowed * slots
-FROM (SELECT day, count(*) AS slots FROM bench_slot GROUP BY day) AS days, bench_tenant
+FROM (SELECT day, count(*) AS slots FROM bench_slot GROUP BY day) AS days, bench_tenant ORDER BY day, place
 """,
     """
 INSERT INTO billing_statement (

@@ -30,7 +30,7 @@ class Tables(HTMLParser):
         super().__init__()
         self.found: defaultdict[str, list[list[list[str]]]] = defaultdict(list)
         self.links: defaultdict[str, list[str]] = defaultdict(list)
-        self._holder = self._name = ""
+        self._holder = self._name = self._name_of_row = ""
         self._in_body = False
         self.feed(page)
 
@@ -46,11 +46,13 @@ class Tables(HTMLParser):
         elif not (self._name and self._in_body):
             return
         elif tag == "tr":
-            self.found[self._name].append([])
+            # Heads and sums of groups are no rows.
+            self._name_of_row = "" if given.get("class") in ("group", "subtotal") else self._name
+            self.found[self._name_of_row].append([])
         elif tag in ("th", "td"):
-            self.found[self._name][-1].append([])
+            self.found[self._name_of_row][-1].append([])
         elif tag == "data":
-            self.found[self._name][-1][-1].append(given["value"] or "")
+            self.found[self._name_of_row][-1][-1].append(given["value"] or "")
         elif tag == "a":
             self.links[self._name].append(given["href"] or "")
 
@@ -127,8 +129,9 @@ def test_a_bill_is_the_same_on_its_page_in_its_file_and_from_the_api(demo_month:
 def lines_on_page(page: str) -> dict[str, tuple[str, str, str]]:
     """Position -> exact quantity, unit price and printed amount."""
     tables = Tables(page)
-    rows = [cells for cells in tables.found["lines"] if len(cells) == 5]
-    positions = [link.rstrip("/").split("/")[-1] for link in tables.links["lines"] if "/lines/" in link]
+    rows = tables.found["table-lines"]
+    links = tables.links["table-lines"]
+    positions = [link.rstrip("/").split("/")[-1] for link in links if "/lines/" in link]
     return {
         position: (figure(cells[2]), figure(cells[3]), cells[4][-1])
         for position, cells in zip(positions, rows, strict=True)

@@ -444,6 +444,9 @@ def test_lending_is_the_stored_pairs_and_idle_what_reservations_add_up_to(financ
         ["gamma"],
         [("acme", [9])],
     )
+    (trace,) = heat.chart["data"]
+    assert (trace["z"], trace["text"], trace["customdata"]) == ([[9]], [["20.00"]], [[["acme", "gamma"]]])
+    assert heat.largest[:2] == ("acme", "gamma")
     paid = finance.get(f"/months/{MONTH}/lending/", {"measure": "paid"}).context["heat"]
     assert 'value="20"' in str(paid.total)
 
@@ -456,6 +459,7 @@ def test_the_matrix_leads_to_its_records(finance: Client) -> None:
         ["gamma"],
         f"/months/{MONTH}/preemptions/?preemptor=acme&victim=gamma#table-preemptions",
     )
+    assert page.context["heat"].chart["urls"] == [[row.cells[0].url]]
     assert len(finance.get(row.cells[0].url).context["tables"]["preemptions"].shown) == 1
 
 

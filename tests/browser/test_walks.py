@@ -278,6 +278,8 @@ def test_platform_finds_who_preempted_whom_and_retries_what_waits(town: Town, wi
     # Who did it how often, in the month of that record.
     crumb(page, "Preemptions")
     expect(page.get_by_role("heading", level=1)).to_contain_text("Preemptions")
+    expect(page.locator(".heat-map .heatmaplayer")).to_be_visible()
+    page.get_by_text("The same as a table").click()
     expect(page.locator("table.heat").first).to_be_visible()
 
     # What could not be booked, because a pool was not known, is tried again once it is.

@@ -8,7 +8,19 @@
     on_demand: "|", borrowed: "-", lent: "-", reserved_idle: "/", undelivered: "\\", oversold: "x", excess: "\\",
   };
 
+  // From the page's own colour to that of the category, never so dark that the ink on it cannot be read.
+  const DARKEST = 0.55;
+  const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+  const shades = (name) => {
+    const [from, to] = [rgb(style("--paper")), rgb(style(`--${name}`))];
+    const end = from.map((part, index) => Math.round(part + (to[index] - part) * DARKEST));
+    return [[0, `rgb(${from.join()})`], [1, `rgb(${end.join()})`]];
+  };
+
   const coloured = (trace) => {
+    if (trace.meta?.shade) {
+      return { ...trace, colorscale: shades(trace.meta.shade), textfont: { color: style("--ink") } };
+    }
     const category = trace.meta?.category;
     const fill = category ?? trace.meta?.fill;
     if (fill) {
@@ -33,7 +45,7 @@
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: style("--sans"), size: 14, color: style("--ink") },
-      margin: { l: 56, r: 8, t: 8, b: 32 },
+      margin: { l: 56, r: 8, t: 8, b: 32, ...layout.margin },
       legend: { orientation: "h", y: isLow ? -0.4 : -0.14, x: 0, traceorder: "normal" },
       hoverlabel: { bgcolor: style("--surface"), bordercolor: style("--rule-strong"), font: { color: style("--ink") } },
       separators: ". ",
@@ -50,12 +62,17 @@
   const draw = (paper = 0) => {
     for (const holder of document.querySelectorAll("[data-figure]")) {
       const figure = JSON.parse(document.getElementById(holder.dataset.figure).textContent);
-      const width = paper || holder.clientWidth;
+      const room = figure.least ? Math.max(holder.parentElement.clientWidth, figure.least.width) : holder.clientWidth;
+      const width = paper || room;
+      const tall = figure.least?.height ?? height(holder, width);
       const isNew = !holder.classList.contains("js-plotly-plot");
-      window.Plotly.react(holder, figure.data.map(coloured), { ...framed(figure.layout, holder.classList.contains("low")), width, height: height(holder, width) }, CONFIG);
+      window.Plotly.react(holder, figure.data.map(coloured), { ...framed(figure.layout, holder.classList.contains("low")), width, height: tall }, CONFIG);
       // A bar leads closer; the table behind the chart has the same links.
       if (isNew && figure.urls?.length) {
-        holder.on("plotly_click", (event) => window.location.assign(figure.urls[event.points[0].pointIndex]));
+        holder.on("plotly_click", (event) => {
+          const url = [event.points[0].pointIndex].flat().reduce((urls, place) => urls[place], figure.urls);
+          if (url) window.location.assign(url);
+        });
       }
     }
   };

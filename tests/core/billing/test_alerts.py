@@ -7,12 +7,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from billing.core.alert_episodes import ShortStretch
 from billing.core.alerts import (
     Finding,
     Known,
     PlannedCapacity,
     Rule,
-    ShortStretch,
     capacity_change,
     lapse,
     percent,
@@ -30,6 +30,33 @@ def test_a_threshold_is_exceeded_a_duration_is_reached() -> None:
     assert list(shortage(rule, [stretch], 599_999)) == []
     assert list(shortage(rule, [replace(stretch, deficit=4_000)], HOUR_MS)) == []
     assert list(shortage(replace(rule, pool="q"), [stretch], HOUR_MS)) == []
+
+
+def test_shortages_with_little_calm_between_them_are_one_until_the_pool_is_calm() -> None:
+    rule, minute = Rule("shortage", 0, 0), 60_000
+    first = ShortStretch("p", 0, 10 * minute, 4_000, 100)
+    second = ShortStretch("p", 69 * minute, 70 * minute, 6_000, 20)
+    other = ShortStretch("q", 20 * minute, 30 * minute, 1_000, 1)
+
+    def seen(now: int) -> list[tuple[object, ...]]:
+        return [
+            (
+                one.pool,
+                one.started_ms // minute,
+                one.ended_ms,
+                one.evidence["missing"]["value"],
+                one.evidence["lasted"]["value"],
+            )
+            for one in shortage(rule, [second, other, first], now * minute)
+        ]
+
+    assert seen(129) == [("p", 0, None, "6", "70"), ("q", 20, 30 * minute, "1", "10")]
+    assert seen(130) == [("p", 0, 70 * minute, "6", "70"), ("q", 20, 30 * minute, "1", "10")]
+    late = replace(second, starts_ms=70 * minute, ends_ms=None)
+    assert [one.started_ms // minute for one in shortage(rule, [first, late], 80 * minute)] == [0, 70]
+    # What is too small or too short for the rule joins nothing together.
+    strict = Rule("shortage", 4_000_000, 0)
+    assert [one.started_ms // minute for one in shortage(strict, [first, second], 80 * minute)] == [69]
 
 
 def test_figures() -> None:

@@ -1,0 +1,103 @@
+"""What is kept in English is told in the reader's language, and every text that can come has words (issue: pages)."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+from django.utils import translation
+
+import billing.checks
+import ledger.checks
+from billing.core.configuration import ConfigurationError, from_document
+from billing.views.closing_evidence import evidence_words
+from billing.views.kept_words import change_in_words, place_in_words, problem_in_words, refusal_of_terms
+from ingest.core.reasons import REASONS
+
+ENGLISH = re.compile(r"[A-Za-z]{3,} [a-z]{2,}")
+AT = "2026-10-01T00:00:00+00:00"
+
+
+def refused(document: dict[str, object]) -> str:
+    with pytest.raises(ConfigurationError) as error:
+        from_document(document)
+    return str(error.value)
+
+
+CARD = {"name": "n", "valid_from": "2026-10-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"rate_card": [{**CARD, "gpu_hour": [{"gpu_model": "H100", "on_demand": "dear"}]}]},
+        {"rate_card": [{**CARD, "gpu_hour": [{"gpu_model": "H100", "on_demand": "-1"}]}]},
+        {"rate_card": [{**CARD, "gpu_hour": [{"gpu_model": "H100", "on_demand": "1.2345678"}]}]},
+        {"rate_card": [{**CARD, "gpu_hour": [{"on_demand": "1"}]}]},
+        {"rate_card": [{**CARD, "valid_from": "2026-10-01T00:00:00"}]},
+        {"rate_card": [{**CARD, "valid_from": "yesterday"}]},
+        {"rate_card": [{**CARD, "valid_from": "9999-10-01T00:00:00Z"}]},
+        {"rate_card": [{"name": "n"}]},
+        {"rate_card": [{**CARD, "colour": "red"}]},
+        {"rate_card": [{**CARD, "name": 4}]},
+        {"policy": [{"valid_from": "2026-10-01T00:00:00Z", "min_confidence": "2"}]},
+        {"budget": [{"tenant": "acme"}]},
+        {"budget": [{"tenant": "acme", "amount": "0"}]},
+        {"budget": [{"tenant": "acme", "amount": "1", "month": "October"}]},
+        {"tenant": [{"slug": "Not OK", "name": "n"}]},
+    ],
+)
+def test_why_terms_cannot_be_used_is_told_in_chinese(document: dict[str, object]) -> None:
+    problem = refused(document)
+    with translation.override("zh-hans"):
+        told = refusal_of_terms(problem)
+    place, _, words = told.partition(": ")
+    assert problem.startswith(place)
+    assert not ENGLISH.search(words), told
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f"+ rate card 2026 from {AT}",
+        f"~ policy from {AT} lend_credit_share: 1/2 -> 1/4",
+        f"~ contract of acme from {AT} ended at {AT}",
+        "~ alert rule h100-short enabled: True -> False",
+        "+ tenant acme",
+    ],
+)
+def test_a_change_that_a_person_decides_on_is_told_in_chinese(change: str) -> None:
+    with translation.override("zh-hans"):
+        told = change_in_words(change)
+    assert told != change and not ENGLISH.search(told), told
+
+
+def test_every_problem_that_verifying_can_find_has_words() -> None:
+    """Its texts are read out of the checks: one that is added without words is found here."""
+    sources = inspect.getsource(billing.checks) + inspect.getsource(ledger.checks)
+    texts = re.findall(r'problem = f?"([^"]+)"', sources)
+    texts += re.findall(r'yield Finding\(\s*"[^"]+",\s*[^,]+?,\s*f?"([^"]+)"', sources)
+    # What stands in braces is a word, an instant or a number.
+    instants = [re.sub(r"\{\w*_at[^}]*\}", AT, text) for text in texts]
+    told = {}
+    with translation.override("zh-hans"):
+        for text in instants:
+            for filled in (
+                re.sub(r"\{[^}]*\}", "7", text),
+                *(re.sub(r"\{[^}]*\}", word, text) for word in ("allocations", "capacity")),
+            ):
+                told[text] = problem_in_words(filled)
+                if told[text] != filled:
+                    break
+        assert place_in_words("batch 12") != "batch 12"
+    left = {text: words for text, words in told.items() if ENGLISH.search(words)}
+    assert len(told) > 10
+    assert left == {}
+
+
+def test_reasons_of_quarantine_are_told_in_the_checklist() -> None:
+    with translation.override("zh-hans"):
+        for reason in REASONS:
+            told = evidence_words("quarantine", f"{reason}: 3")
+            assert told.endswith(": 3") and reason not in told
