@@ -2,8 +2,14 @@
 
 from django.apps import AppConfig
 
+from ingest.core.reasons import REASONS
+from ledger.wording import QUARANTINE_REASONS
+
 
 class IngestApp(AppConfig):
     name = "ingest"
     verbose_name = "Ingest"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        QUARANTINE_REASONS.update(REASONS)

@@ -157,6 +157,9 @@ QUARANTINE_STATES: Words = {
     "dismissed": pgettext_lazy("quarantine", "dismissed"),
 }
 
+# Why an event was refused, by code, in English: the app of ingest, which knows the codes, fills it as it starts.
+QUARANTINE_REASONS: dict[str, str] = {}
+
 # Why a person's word about a source, a line in quarantine or an identity was not taken, by code.
 SOURCE_PROBLEMS: Words = {
     "no_reason": _("Give a reason: it stands on the audit trail."),

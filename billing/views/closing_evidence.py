@@ -13,10 +13,9 @@ from datetime import datetime
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from ingest.core.reasons import REASONS
 from ledger.core.figures import set_digits
 from ledger.templatetags.figures import month_name
-from ledger.wording import MEASURES, UNITS, exception_words
+from ledger.wording import MEASURES, QUARANTINE_REASONS, UNITS, exception_words
 
 Said = Callable[[re.Match[str]], str]
 
@@ -48,6 +47,12 @@ def _exception(match: re.Match[str]) -> str:
     }
 
 
+def _refused(match: re.Match[str]) -> str:
+    reason = match["reason"]
+    words = _(QUARANTINE_REASONS[reason]) if reason in QUARANTINE_REASONS else reason
+    return f"{words}: {match['count']}"
+
+
 _INSTANT = r"(?P<at>\d{4}-\d\d-\d\dT[\d:.]+(?:\+\d\d:\d\d|Z))"
 # Item of the checklist -> its kinds of evidence.
 _EVIDENCE: dict[str, list[tuple[re.Pattern[str], Said]]] = {
@@ -66,12 +71,7 @@ _EVIDENCE: dict[str, list[tuple[re.Pattern[str], Said]]] = {
             lambda m: _("facts of %(pool)s are not computed yet") % {"pool": m["pool"]},
         ),
     ],
-    "quarantine": [
-        _of(
-            r"(?P<reason>\w+): (?P<count>\d+)",
-            lambda m: f"{_(REASONS[m['reason']]) if m['reason'] in REASONS else m['reason']}: {m['count']}",
-        )
-    ],
+    "quarantine": [_of(r"(?P<reason>\w+): (?P<count>\d+)", _refused)],
     "batches": [_of(r"batch (?P<number>\d+)", lambda m: _("batch %(number)s") % {"number": m["number"]})],
     "attribution": [
         _of(
