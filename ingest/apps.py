@@ -3,7 +3,6 @@
 from django.apps import AppConfig
 
 from ingest.core.reasons import REASONS
-from ledger.wording import QUARANTINE_REASONS
 
 
 class IngestApp(AppConfig):
@@ -12,4 +11,6 @@ class IngestApp(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from ledger.wording import QUARANTINE_REASONS  # noqa: PLC0415 (wording needs the models)
+
         QUARANTINE_REASONS.update(REASONS)
