@@ -11,6 +11,6 @@ class IngestApp(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from ledger.wording import QUARANTINE_REASONS  # noqa: PLC0415 (wording needs the models)
+        from ledger.wording import QUARANTINE_REASONS  # it needs the models
 
         QUARANTINE_REASONS.update(REASONS)

@@ -82,6 +82,7 @@ _REFUSALS: Kinds = [
             "begins in the past of existing versions; begin later, or say that it holds for the past too"
         ),
     ),
+    kind(r"unknown key", lambda m: _("there is no such field")),
     kind(r"name either pool or gpu_model", lambda m: _("name either pool or gpu_model")),
     kind(r"name either amount or gpu_hours", lambda m: _("name either amount or gpu_hours")),
     kind(r"must be above 0", lambda m: _("must be above 0")),
