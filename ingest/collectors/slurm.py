@@ -1,7 +1,7 @@
 """Slurm: `sacct` asked window by window, files of its output, and the controller's log.
 
 Accounting is written late, so every window reaches back over the one before it (`overlap_seconds`); what is read
-twice is a duplicate. Of a log only what was added is read, over its rotation, too.
+twice is told once. Of a log only what was added is read, over its rotation, too.
 """
 
 from __future__ import annotations

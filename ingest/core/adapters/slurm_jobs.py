@@ -62,7 +62,7 @@ class Run:
 
 
 def new_state() -> State:
-    return {"preempted": {}, "submits": {}, "restarted": {}, "earlier": {}, "waiting": {}}
+    return {"preempted": {}, "submits": {}, "restarted": {}, "earlier": {}, "waiting": {}, "said": {}}
 
 
 def metered_milli(tres: dict[str, int], source: SourceConfig, pool: str) -> int:
@@ -99,6 +99,17 @@ def account_of(run: Run, source: SourceConfig) -> dict[str, str]:
 
 
 def tell(run: Run, source: SourceConfig, state: State) -> Iterator[Event]:
+    """The events of one record that were not said yet: a job that is renamed, or moved to another QOS, while it runs
+    began once all the same."""
+    said = state["said"].setdefault(run.key, {"ids": {}})
+    said["end"] = run.end_ms
+    for one in _events_of(run, source, state):
+        if one["id"] not in said["ids"]:
+            said["ids"][one["id"]] = 1
+            yield one
+
+
+def _events_of(run: Run, source: SourceConfig, state: State) -> Iterator[Event]:
     """The events of one record, and what must be kept of it to know later whether a victim came back."""
     _index(run, state)
     pool = pool_of(run, source)
@@ -205,6 +216,20 @@ def flush(source: SourceConfig, state: State, before_ms: int | None) -> Iterator
             del state["preempted"][key]
     if before_ms is None:
         yield from _missing_duplicates(state)
+    else:
+        _forget(state, before_ms)
+
+
+def _forget(state: State, before_ms: int) -> None:
+    """What no later window can speak of. Whether earlier runs are missing is asked of whole exports only."""
+    state["restarted"], state["earlier"] = {}, {}
+    for key, said in list(state.get("said", {}).items()):
+        if said["end"] is not None and said["end"] < before_ms:
+            del state["said"][key]
+    for job, submits in list(state["submits"].items()):
+        state["submits"][job] = kept = [one for one in submits if one >= before_ms - REQUEUE_WAIT_MS]
+        if not kept:
+            del state["submits"][job]
 
 
 def _missing_duplicates(state: State) -> Iterator[Notice]:

@@ -82,6 +82,18 @@ def flush(source: SourceConfig, state: State, before_ms: int | None) -> Iterator
         for key, run in list(state.get("runs", {}).items()):
             if run["end"] is not None and run["end"] < before_ms - 24 * 3600 * 1000:
                 del state["runs"][key]
+        _forget_jobs(state)
+
+
+def _forget_jobs(state: State) -> None:
+    """Jobs without a run that is remembered; one that still waits is told of again with every window."""
+    for job, keys in list(state.get("runs_of", {}).items()):
+        state["runs_of"][job] = kept = [key for key in keys if key in state["runs"]]
+        if not kept:
+            del state["runs_of"][job]
+    preemptors = {seen["preemptor"] for seen in state.get("lines", {}).values()}
+    for job in state.get("accounts", {}).keys() - state.get("runs_of", {}).keys() - preemptors:
+        del state["accounts"][job]
 
 
 def _read(lines: Iterable[bytes], source: SourceConfig, state: State) -> Iterator[Outcome]:

@@ -245,6 +245,27 @@ def test_wait_ends_in_the_pool_where_it_began() -> None:
     assert levels_of(outcomes) == [("2026-09-01T08:05:00Z", "a100", 8)]
 
 
+def test_a_job_that_is_renamed_or_moved_while_it_runs_began_once() -> None:
+    state: dict[str, Any] = {}
+    first = events_of(run("slurm-sacct", [HEADER, row(State="RUNNING", End="Unknown")], state))
+    moved = row(State="RUNNING", End="Unknown", QOS="urgent")
+    assert first != [] and events_of(run("slurm-sacct", [HEADER, moved], state)) == []
+    ended = events_of(run("slurm-sacct", [HEADER, row(State="COMPLETED", QOS="urgent")], state))
+    assert [e["data"]["gpus"] for e in ended] == [0]
+
+
+@pytest.mark.parametrize("adapter", ["slurm-sacct", "slurm-sacct-json", "slurmctld-log"])
+def test_a_collector_forgets_jobs_that_are_long_over(adapter: str) -> None:
+    state: dict[str, Any] = {}
+    rows: list[Any] = [HEADER, FIRST, SECOND]
+    if adapter == "slurm-sacct-json":
+        rows = [{"jobs": [job(restart_cnt=n, sluid=f"s{n}") for n in range(3)]}]
+    run(adapter, rows, state)
+    assert any(state.values())
+    list(load(adapter).flush(source_of(adapter), state, 1_900_000_000_000))
+    assert not any(state.values())
+
+
 # --- JSON ---------------------------------------------------------------------------------------------------
 
 
