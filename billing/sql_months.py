@@ -118,3 +118,14 @@ WHERE concerns_id = %(month)s AND posted_in_id <> %(month)s AND %(account)s IN (
 GROUP BY 1, 2, 3
 ORDER BY 1, 2, 3
 """
+
+# A month's statements, and of their content what stands in the heading (in the order of `_HEADING`): each content is
+# unpacked once, and stays in the database. Leans on statement_of_period.
+DRAFTS = """
+SELECT statement.tenant_id, statement.state, statement.sha256, statement.totals, said.*
+FROM billing_statement statement
+CROSS JOIN LATERAL jsonb_to_record(statement.content) AS said(
+    name jsonb, issuer jsonb, parent jsonb, cost_center jsonb, gl_code jsonb, tags jsonb, time_zone jsonb,
+    computed_up_to jsonb, currency jsonb, informational jsonb)
+WHERE statement.period_id = %(month)s
+"""

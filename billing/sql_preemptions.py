@@ -9,16 +9,17 @@ FROM ledger_preemptionreport report
 JOIN ledger_pool pool ON pool.id = report.pool_id
 LEFT JOIN billing_preemptionrecord record
     ON record.cluster = report.cluster AND record.preemption = report.preemption
-WHERE report.decided_at < %(to)s AND report.event_id <> ALL(%(void)s) AND (
+WHERE (report.decided_at < %(to)s OR record.decided_at < %(to)s) AND report.event_id <> ALL(%(void)s) AND (
     record.id IS NULL
     OR (%(everything)s AND report.decided_at >= %(from)s)
     OR (record.waits_until IS NULL AND record.disposition NOT IN ('stopped', 'drained') AND NOT record.queued_only)
-    OR (greatest(record.decided_at, record.waits_until, record.resumed_at) >= %(from)s AND EXISTS (
+    OR (greatest(report.decided_at, record.decided_at, record.waits_until, record.resumed_at) >= %(from)s AND EXISTS (
         SELECT 1 FROM ledger_dirtyspan dirty JOIN ledger_pool other ON other.id = dirty.pool_id
         WHERE (other.cluster = record.cluster OR other.gpu_model = pool.gpu_model)
           AND dirty.span && tstzrange(
-              least(record.admitted_at, record.decided_at),
-              greatest(record.decided_at, record.waits_until, record.resumed_at, record.released_at), '[]')))
+              least(report.decided_at, record.admitted_at, record.decided_at),
+              greatest(report.decided_at, record.decided_at, record.waits_until, record.resumed_at,
+                       record.released_at), '[]')))
 )
 UNION
 SELECT record.cluster, record.preemption FROM billing_preemptionrecord record
@@ -110,6 +111,22 @@ JOIN ledger_event event ON event.id = level.event_id
 JOIN ledger_source source ON source.id = event.source_id
 WHERE level.pool_id = %(pool)s AND level.kind = 4 AND level.starts_at < %(to)s AND level.event_id <> ALL(%(void)s)
 ORDER BY level.starts_at, source.uri, event.event_id
+"""
+
+# Preemptions that a month's lines tell of, whose record has gone or is about another instant. Leans on the key of the
+# month's lines (its period comes first) and the primary key of the records.
+LINES_WITHOUT_RECORD = """
+SELECT DISTINCT (line.preemptions->>0)::uuid FROM billing_monthline line
+WHERE line.period_id = %(month)s AND line.kind = 'transfer' AND NOT EXISTS (
+    SELECT 1 FROM billing_preemptionrecord record
+    WHERE record.id = (line.preemptions->>0)::uuid AND line.version_from IN (record.decided_at, record.resumed_at))
+"""
+
+# Pools with anything that ever waited to start before an instant. Leans on level_of_subject, once per pool.
+POOLS_WITH_PENDING = """
+SELECT pool.id FROM ledger_pool pool WHERE EXISTS (
+    SELECT 1 FROM ledger_level level
+    WHERE level.pool_id = pool.id AND level.kind = 4 AND level.starts_at < %(to)s)
 """
 
 # Capacity that was announced before it changed: planned. Leans on level_sweep.

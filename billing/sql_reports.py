@@ -180,7 +180,7 @@ LIMIT %(limit)s OFFSET %(offset)s
 # A tenant's slots of a month, one row per category. Leans on allocation_of_account (account, starts_at).
 TENANT_SLOTS = """
 SELECT starts_at, pool_id, holder_id, borrowed_gpu_us, excess_gpu_us, lent_gpu_us, on_demand_gpu_us, oversold_gpu_us,
-       reserved_idle_gpu_us, reserved_used_gpu_us, undelivered_gpu_us
+       reserved_idle_gpu_us, reserved_used_gpu_us, undelivered_gpu_us, service_class, purpose, service_idle
 FROM billing_allocation
 WHERE account_id = %(account)s AND starts_at >= %(from)s AND starts_at < %(to)s
 """
@@ -196,4 +196,7 @@ TENANT_SLOT_COLUMNS = {
     "reserved_idle": "bigint",
     "reserved_used": "bigint",
     "undelivered": "bigint",
+    "service_class": "smallint",
+    "purpose": "smallint",
+    "service_idle": "boolean",
 }

@@ -39,11 +39,6 @@ class Moment:
     held: Mapping[str, Held]
     short_since_ms: int | None
 
-    @property
-    def idle_milli(self) -> int:
-        """Unreserved or lendable: what the pool could still have given."""
-        return self.split.unreserved_idle + self.split.lendable_idle
-
     def standing(self, holder: str) -> Standing:
         if holder not in self.held:
             return NOTHING_HELD
@@ -94,7 +89,8 @@ class PoolState:
     holders: defaultdict[str, _Sums] = field(default_factory=lambda: defaultdict(_Sums))
     waiting: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     families: dict[str, _Family] = field(default_factory=dict)
-    total: _Family = _Family()
+    _total: _Family = _Family()
+    _changed: set[str] = field(default_factory=set)
 
     def apply(self, change: Change) -> None:
         before = self.levels.get(change.subject)
@@ -118,7 +114,15 @@ class PoolState:
             else:
                 sums.reservation += milli
                 sums.lendable += milli if change.lendable else 0
-            self._renew_family(self.owners.get(change.holder, change.holder))
+            self._changed.add(self.owners.get(change.holder, change.holder))
+
+    @property
+    def total(self) -> _Family:
+        """Over the pool. Families that changed are added up when somebody asks, not at each of their changes."""
+        for owner in self._changed:
+            self._renew_family(owner)
+        self._changed.clear()
+        return self._total
 
     def _renew_family(self, owner: str) -> None:
         members = [owner, *(service for service, of in self.owners.items() if of == owner)]
@@ -128,7 +132,7 @@ class PoolState:
             used = min(one.occupancy, one.reservation)
             gap = one.reservation - used
             family = family.plus(_Family(used, one.occupancy - used, gap, min(gap, one.lendable)))
-        self.total = self.total.plus(self.families.get(owner, _Family()), -1).plus(family)
+        self._total = self._total.plus(self.families.get(owner, _Family()), -1).plus(family)
         self.families[owner] = family
 
     @property
@@ -153,8 +157,8 @@ class PoolState:
 
     @property
     def is_short(self) -> bool:
-        """A pool is short while pending demand exceeds its headroom."""
-        return self.pending > self.headroom
+        """A pool is short while pending demand exceeds its headroom, which is never below 0."""
+        return self.pending > 0 and self.pending > self.headroom
 
     def note_shortage(self, at_ms: int) -> None:
         """Call once per instant, after all of its changes."""

@@ -33,7 +33,7 @@ from billing.selectors.names import Names
 from billing.sql_exports import LENDERS_OF, SLOTS_OF_ACCOUNT
 from ledger.core import zstd
 from ledger.core.periods import to_ms
-from ledger.models import Purpose, ServiceClass
+from ledger.models import Purpose, Service, ServiceClass
 
 _FETCH = 2000
 
@@ -116,8 +116,8 @@ def _kept(statement: Statement) -> bytes | None:
 
 def slices(statement: Statement, lines: Sequence[BilledLine]) -> Iterator[Slice]:
     """Every slot of the lines that are known by the slot, through a server-side cursor."""
-    versions = _versions(lines)
-    lenders = _Lenders(statement, lines)
+    versions = line_versions(lines)
+    lenders = Lenders(statement, lines)
     period = statement.period
     parameters: dict[str, Any] = {
         "account": _account(statement),
@@ -147,12 +147,13 @@ def _account(statement: Statement) -> int:
     return int(statement.tenant.account.pk)
 
 
-_Kind = tuple[str, str, str, str, bool, str]
+Kind = tuple[str, str, str, str, bool, str]
+"""(pool, service, service class, purpose, whether it is idle time of a service, category)"""
 
 
-def _versions(lines: Iterable[BilledLine]) -> dict[_Kind, tuple[list[int], list[int]]]:
+def line_versions(lines: Iterable[BilledLine]) -> dict[Kind, tuple[list[int], list[int]]]:
     """What a slot's part is -> starts of the versions that have a line of it, and the lines' positions."""
-    found: defaultdict[_Kind, list[tuple[int, int]]] = defaultdict(list)
+    found: defaultdict[Kind, list[tuple[int, int]]] = defaultdict(list)
     for line in lines:
         if line.is_of_slots:
             kind = (
@@ -170,7 +171,7 @@ def _versions(lines: Iterable[BilledLine]) -> dict[_Kind, tuple[list[int], list[
     }
 
 
-class _Lenders:
+class Lenders:
     """Who lent to the statement's holders: the tenant and the services it shares, per pool and day."""
 
     def __init__(self, statement: Statement, lines: Sequence[BilledLine]) -> None:
@@ -194,24 +195,42 @@ class _Lenders:
         starts = [start for start in segments if start <= at_ms]
         return tuple(segments[max(starts)]) if starts else ()
 
+    def segments(self, pool: str, service: str) -> list[tuple[int, tuple[str, ...]]]:
+        """(from_ms, who lent from then on), in order."""
+        found = self._found.get((pool, service or self._tenant), {})
+        return [(from_ms, tuple(found[from_ms])) for from_ms in sorted(found)]
+
 
 def hits(statement: Statement) -> Iterator[Hit]:
     """In order of decision, those suffered before those caused."""
-    period, tenant = statement.period, statement.tenant
+    yield from hits_by_tenant([statement])[statement.tenant_id]
+
+
+def hits_by_tenant(statements: Sequence[Statement]) -> defaultdict[int, list[Hit]]:
+    """Tenant id -> the hits of its statement. All are of one month. Three queries, however many statements."""
+    found: defaultdict[int, list[Hit]] = defaultdict(list)
+    if not statements:
+        return found
+    period, tenants = statements[0].period, [statement.tenant_id for statement in statements]
     records = PreemptionRecord.objects.filter(
         decided_at__gte=period.starts_at, decided_at__lt=period.ends_at, queued_only=False
     )
-    ordered = records.select_related("pool", "victim", "preemptor").order_by("decided_at", "pk")
-    shares = PreemptionShare.objects.filter(account=_account(statement), record__in=records)
-    for share in shares.select_related("record__pool", "record__preemptor").order_by(
+    shares = PreemptionShare.objects.filter(account__tenant__in=tenants, record__in=records)
+    for share in shares.select_related("record__pool", "record__preemptor", "account").order_by(
         "record__decided_at", "record"
     ):
-        preemptor = share.record.preemptor
+        preemptor, tenant = share.record.preemptor, share.account.tenant_id
         other = preemptor.slug if preemptor else ""
-        yield _hit(VICTIM, share.record, share.milli_gpus or share.record.milli_gpus, other, share)
-    caused = ordered.filter(Q(preemptor=tenant.holder_id) | Q(preemptor__service__owner=tenant))
-    for record in caused:
-        yield _hit(CAUSE, record, record.milli_gpus, record.victim.slug, record)
+        milli_gpus = share.milli_gpus or share.record.milli_gpus
+        if tenant is not None:
+            found[tenant].append(_hit(VICTIM, share.record, milli_gpus, other, share))
+    caused = records.filter(Q(preemptor__in=tenants) | Q(preemptor__service__owner__in=tenants))
+    owners = dict(Service.objects.filter(owner__in=tenants).values_list("pk", "owner"))
+    for record in caused.select_related("pool", "victim").order_by("decided_at", "pk"):
+        assert record.preemptor_id is not None
+        by = owners.get(record.preemptor_id) or record.preemptor_id
+        found[by].append(_hit(CAUSE, record, record.milli_gpus, record.victim.slug, record))
+    return found
 
 
 def _hit(

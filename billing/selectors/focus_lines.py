@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from django.db.models import QuerySet
 from django.db.models.fields.json import KeyTransform
@@ -46,9 +48,16 @@ def invoice_of(statement: Statement) -> Invoice:
 
 def billed_lines(statement: Statement) -> list[BilledLine]:
     """The lines in the order they are printed. One query."""
-    rows: Iterable[StatementLine] = statement.lines.order_by("position")
-    unit = micro_per_minor(minor_places(statement.currency))
-    return [_line(row, unit) for row in rows]
+    return lines_of_statements([statement])[statement.pk]
+
+
+def lines_of_statements(statements: Sequence[Statement]) -> defaultdict[UUID, list[BilledLine]]:
+    """Statement -> its lines in the order they are printed. One query."""
+    units = {statement.pk: micro_per_minor(minor_places(statement.currency)) for statement in statements}
+    found: defaultdict[UUID, list[BilledLine]] = defaultdict(list)
+    for row in StatementLine.objects.filter(statement__in=list(units)).order_by("statement", "position"):
+        found[row.statement_id].append(_line(row, units[row.statement_id]))
+    return found
 
 
 def _line(row: StatementLine, micro_per_unit: int) -> BilledLine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from uuid import UUID
 
 from django.db.models import Q
 
@@ -13,15 +14,23 @@ from ledger.core.periods import to_ms
 from ledger.models import Period
 
 
-def stored_lines(period: Period, accounts: Accounts, pools: Collection[str] | None = None) -> list[Line]:
+def stored_lines(
+    period: Period,
+    accounts: Accounts,
+    pools: Collection[str] | None = None,
+    preemptions: Collection[UUID] | None = None,
+) -> list[Line]:
     """The month's lines as they were last computed. One query.
 
     pools: of lines that follow from the slots of one pool alone, and stand while these do, only these pools'.
+    preemptions: of lines that a preemption moves, which stand while its record does, only these records'.
     """
     rows = MonthLine.objects.filter(period=period)
+    moved = Q(kind="transfer")
     if pools is not None:
-        of_none = Q(pool="") | Q(kind="transfer") | Q(concerns__isnull=False)
-        rows = rows.filter(of_none | Q(pool__in=pools))
+        rows = rows.filter(moved | Q(pool="") | Q(concerns__isnull=False) | Q(pool__in=pools))
+    if preemptions is not None:
+        rows = rows.filter(~moved | Q(preemptions__0__in=[str(one) for one in preemptions]))
     return [_line(row, accounts) for row in rows]
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from billing.core.contracts import TokenContract
 from billing.core.preemption_charges import PreemptionPolicy
@@ -150,19 +151,35 @@ def rating_policy(policy: Policy) -> RatingPolicy:
     )
 
 
-def contracts_of(month: Month, zone: str) -> dict[str, Contract]:
+class ContractTerms(NamedTuple):
+    """What of a contract the books are computed by."""
+
+    tenant_slug: str
+    tenant_id: int
+    valid_from: datetime
+    ended_at: datetime | None
+    kind: str
+    token_quota: int | None
+    committed_tokens: int | None
+    overage_price_micro: int | None
+    reserved_idle_ramp: list[int]
+    delay_credit_micro_per_gpu_hour: int
+
+
+def contracts_of(month: Month, zone: str) -> dict[str, ContractTerms]:
     """tenant slug -> the contract of the month: the one in force at its start, else the first that begins in it.
 
-    One that has ended by then is none: what a tenant without a contract pays holds.
+    One that has ended by then is none: what a tenant without a contract pays holds. One query; there is a contract for
+    every tenant, so only what is computed by is read of them.
     """
     span = month.span(zone)
-    found: dict[str, Contract] = {}
-    rows = Contract.objects.filter(valid_from__lt=to_datetime(span.end_ms)).select_related("tenant__holder")
-    rows = rows.defer("tenant__contacts", "tenant__tags")  # there is one for every tenant
-    for contract in rows.order_by("valid_from"):
+    found: dict[str, ContractTerms] = {}
+    rows = Contract.objects.filter(valid_from__lt=to_datetime(span.end_ms)).order_by("valid_from")
+    for row in rows.values_list("tenant__holder__slug", *ContractTerms._fields[1:]):
+        contract = ContractTerms(*row)
         begins_inside = to_ms(contract.valid_from) > span.start_ms
-        if not (begins_inside and contract.tenant.slug in found):
-            found[contract.tenant.slug] = contract
+        if not (begins_inside and contract.tenant_slug in found):
+            found[contract.tenant_slug] = contract
     return {
         slug: one
         for slug, one in found.items()
@@ -170,13 +187,13 @@ def contracts_of(month: Month, zone: str) -> dict[str, Contract]:
     }
 
 
-def _ramp_of(contract: Contract, month: Month, zone: str) -> int:
+def _ramp_of(contract: ContractTerms, month: Month, zone: str) -> int:
     first = Month.containing(to_ms(contract.valid_from), zone)
     months = (month.year - first.year) * 12 + month.number - first.number
     return ramp_percent([int(percent) for percent in contract.reserved_idle_ramp], months)
 
 
-def _token_contract(slug: str, contract: Contract) -> TokenContract:
+def _token_contract(slug: str, contract: ContractTerms) -> TokenContract:
     return TokenContract(
         tenant_account(slug), contract.token_quota, contract.committed_tokens, contract.overage_price_micro
     )

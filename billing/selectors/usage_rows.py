@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,7 @@ CATEGORIES = (
 )
 _LINES_A_PIECE = 500
 Int64s = NDArray[np.int64]
+Rows = Mapping[str, NDArray[Any]]
 Slot = tuple[str, str, str, str, str, int, int]
 
 
@@ -51,20 +53,23 @@ Slot = tuple[str, str, str, str, str, int, int]
 class UsageOfMonth:
     """What the files of all tenants of a month share, read once.
 
-    pools: pool id -> (place in order of slugs, slug, GPU model); services: holder id -> (place, slug); hours:
-    (pool id, start of a slot in ms) -> (that start as text, the pool's capacity in gpu_us).
+    pools: pool id -> (place in order of slugs, slug, GPU model); services: holder id -> (place, slug); holders: holder
+    id -> place; hours: (pool id, start of a slot in ms) -> (that start as text, the pool's capacity in gpu_us, the
+    slot's end in ms).
     """
 
     period: Period
     accounts: Mapping[int, int]
     pools: Mapping[int, tuple[int, str, str]]
     services: Mapping[int, tuple[int, str]]
-    hours: Mapping[tuple[int, int], tuple[str, int]]
+    holders: Mapping[int, int]
+    hours: Mapping[tuple[int, int], tuple[str, int, int]]
 
     @classmethod
     def load(cls, period: Period) -> UsageOfMonth:
         pools = Pool.objects.order_by("slug").values_list("pk", "slug", "gpu_model")
-        services = Holder.objects.filter(kind=HolderKind.SERVICE).order_by("slug").values_list("pk", "slug")
+        holders = list(Holder.objects.order_by("slug").values_list("pk", "slug", "kind"))
+        services = [(pk, slug) for pk, slug, kind in holders if kind == HolderKind.SERVICE]
         accounts = Account.objects.filter(tenant__isnull=False).values_list("tenant_id", "pk")
         return cls(
             period,
@@ -72,25 +77,28 @@ class UsageOfMonth:
             {pk: (place, slug, model) for place, (pk, slug, model) in enumerate(pools)},
             # Place 0 is a tenant's own work, which has no service.
             {pk: (place, slug) for place, (pk, slug) in enumerate(services, start=1)},
+            {pk: place for place, (pk, _, _) in enumerate(holders)},
             _hours(period),
         )
 
-    def slots(self, tenant: Tenant) -> Iterator[Slot]:
-        """(hour, pool, GPU model, service, category, gpu_us, capacity in gpu_us), in that order. One query."""
-        if tenant.pk not in self.accounts:
-            return
-        sums = self._sums(self.accounts[tenant.pk])
+    def rows(self, tenant: Tenant) -> Rows:
+        """The allocations of a tenant's account, in any order. One query."""
+        during = {"from": self.period.starts_at, "to": self.period.ends_at}
+        account = self.accounts.get(tenant.pk, 0)  # 0: without an account, no rows
+        return read_rows(TENANT_SLOTS, TENANT_SLOT_COLUMNS, {"account": account, **during})
+
+    def slots(self, rows: Rows) -> Iterator[Slot]:
+        """(hour, pool, GPU model, service, category, gpu_us, capacity in gpu_us), in that order."""
+        sums = self._sums(rows)
         pools = {place: (pk, slug, model) for pk, (place, slug, model) in self.pools.items()}
         services = {0: ""} | dict(self.services.values())
         for at_ms, pool, service, category, gpu_us in zip(*(column.tolist() for column in sums), strict=True):
             pk, slug, model = pools[pool]
-            hour, capacity = self.hours.get((pk, at_ms)) or (instant_text(to_datetime(at_ms)), 0)
+            hour, capacity, _ = self.hours.get((pk, at_ms)) or (instant_text(to_datetime(at_ms)), 0, 0)
             yield hour, slug, model, services[service], CATEGORIES[category], gpu_us, capacity
 
-    def _sums(self, account: int) -> tuple[Int64s, ...]:
+    def _sums(self, found: Rows) -> tuple[Int64s, ...]:
         """(slot, place of pool, place of service, place of category, gpu_us) of an account, in that order."""
-        during = {"from": self.period.starts_at, "to": self.period.ends_at}
-        found = read_rows(TENANT_SLOTS, TENANT_SLOT_COLUMNS, {"account": account, **during})
         values = np.stack([found[name] for name in CATEGORIES])
         category, row = np.nonzero(values)
         places = np.array([self.pools[pk][0] for pk in found["pool"].tolist()], np.int64)
@@ -103,30 +111,32 @@ class UsageOfMonth:
         return (*(key[first] for key in keys), sums)
 
 
-def _hours(period: Period) -> dict[tuple[int, int], tuple[str, int]]:
+def _hours(period: Period) -> dict[tuple[int, int], tuple[str, int, int]]:
     slots = PoolSlot.objects.filter(starts_at__gte=period.starts_at, starts_at__lt=period.ends_at)
     texts: dict[datetime, str] = {}
     hours = {}
-    for pool, starts_at, capacity in slots.values_list("pool_id", "starts_at", "capacity_gpu_us"):
+    wanted = slots.values_list("pool_id", "starts_at", "ends_at", "capacity_gpu_us")
+    for pool, starts_at, ends_at, capacity in wanted:
         if starts_at not in texts:
             texts[starts_at] = instant_text(starts_at)
-        hours[pool, to_ms(starts_at)] = (texts[starts_at], capacity)
+        hours[pool, to_ms(starts_at)] = (texts[starts_at], capacity, to_ms(ends_at))
     return hours
 
 
 def usage_rows(tenant: Tenant, period: Period) -> Iterator[tuple[str, ...]]:
     """Rows in the order of slot, pool, service, category."""
-    slug = tenant.slug
-    for hour, pool, model, service, category, gpu_us, capacity in UsageOfMonth.load(period).slots(tenant):
+    slug, month = tenant.slug, UsageOfMonth.load(period)
+    for hour, pool, model, service, category, gpu_us, capacity in month.slots(month.rows(tenant)):
         share = share_text(gpu_us, capacity)
         yield hour, slug, pool, model, service, category, str(gpu_us), gpu_hours_text(gpu_us), share
 
 
-def usage_pieces(month: UsageOfMonth, tenant: Tenant) -> Iterator[bytes]:
-    """The file of these rows. What names a row is made a line once, not for every slot: a close writes many."""
+def usage_pieces(month: UsageOfMonth, tenant: Tenant, rows: Rows) -> Iterator[bytes]:
+    """The file of these rows; rows: the tenant's, as read. What names a row is made a line once, not for every slot: a
+    close writes many."""
     yield from csv_pieces(COLUMNS, ())
     slug, names, lines = tenant.slug, {}, []
-    for hour, pool, model, service, category, gpu_us, capacity in month.slots(tenant):
+    for hour, pool, model, service, category, gpu_us, capacity in month.slots(rows):
         name = pool, service, category
         if name not in names:
             names[name] = csv_line((slug, pool, model, service, category))

@@ -80,7 +80,7 @@ def _adjust(period: Period, posted_in: Period) -> int:
     keep_detail(period)
     rebuilt = rebuild_preemptions(span, span.end_ms, terms, books)
     compute_allocation(month, horizon=period.ends_at, closed_too=True)
-    share_preemptions(rebuilt, terms, books, PreemptionPrices(ledger, terms.rating.prices))
+    share_preemptions(rebuilt.ids, terms, books, PreemptionPrices(ledger, terms.rating.prices))
     lines = rate_month(ledger, terms, span, books)
     note_missing_prices(period, lines)
     return post_month(period, lines, books, posted_in=posted_in)

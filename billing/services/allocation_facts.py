@@ -61,16 +61,22 @@ class HolderIndex:
 
 
 @dataclass(frozen=True)
-class PoolFacts:
-    """Effective levels of a pool, `who` still being identities; waits as levels, `who` being holders already.
+class LevelsOfPool:
+    """Effective levels of a pool, `who` still being identities.
 
     conflicting_events: (events, instants in ms) of facts that lost against a different one of the same instant.
     """
 
     effective: EffectiveLevels
-    waits: Levels
     conflicting_events: tuple[Int64s, Int64s]
     subjects: Subjects
+
+
+@dataclass(frozen=True)
+class PoolFacts(LevelsOfPool):
+    """waits: of preempted work, as levels, `who` being holders already."""
+
+    waits: Levels
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,16 @@ def void_events() -> list[int]:
 
 
 def read_pool_facts(pool_id: int, span: Span, void: list[int], index: HolderIndex) -> PoolFacts:
+    found = read_levels(pool_id, span, void)
+    during = {"pool": pool_id, "from": to_datetime(span.start_ms), "to": to_datetime(span.end_ms)}
+    waits = read_rows(sql.WAITS, sql.WAIT_COLUMNS, during)
+    return PoolFacts(
+        found.effective, found.conflicting_events, found.subjects, waits=_wait_levels(waits, index)
+    )
+
+
+def read_levels(pool_id: int, span: Span, void: list[int]) -> LevelsOfPool:
+    """What stands at the start of `span`, and every change in it. One query, or two."""
     params = {
         "pool": pool_id,
         "from": to_datetime(span.start_ms),
@@ -130,13 +146,8 @@ def read_pool_facts(pool_id: int, span: Span, void: list[int], index: HolderInde
     levels = Levels(*(rows[name] for name in Levels.__slots__))
     rank = _ranks(levels, rows["event"])
     effective = effective_levels(LevelFacts(levels, rows["ends_ms"], rank))
-    waits = read_rows(sql.WAITS, sql.WAIT_COLUMNS, {k: params[k] for k in ("pool", "from", "to")})
-    return PoolFacts(
-        effective,
-        _wait_levels(waits, index),
-        (rows["event"][effective.conflicts], rows["time_ms"][effective.conflicts]),
-        Subjects.of(rows, rank),
-    )
+    conflicts = (rows["event"][effective.conflicts], rows["time_ms"][effective.conflicts])
+    return LevelsOfPool(effective, conflicts, Subjects.of(rows, rank))
 
 
 def _subject_key(subject: Int64s, attempt: Int64s) -> Int64s:

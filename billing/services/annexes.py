@@ -8,16 +8,20 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
 
+from billing.core.focus import BilledLine
 from billing.models import AnnexName, Statement, StatementAnnex
 from billing.selectors import detail
 from billing.selectors.annexes import annex_hashes
 from billing.selectors.borne import BORNE, borne_of, said_of_borne
 from billing.selectors.capacity_shares import SHARES, said_of_share, shares_of
-from billing.selectors.focus_lines import billed_lines
+from billing.selectors.focus_lines import lines_of_statements
 from billing.selectors.names import Names
 from billing.selectors.preemption_rows import COLUMNS, Row, month_rows
+from billing.selectors.slot_file import slot_pieces
 from billing.selectors.usage_rows import UsageOfMonth, usage_pieces
 from ledger.access import Access
 from ledger.core.csv_stream import csv_pieces
@@ -44,30 +48,43 @@ def freeze_annexes(statements: Sequence[Statement]) -> None:
     borne, shares = borne_of(statements), shares_of(statements)
     for first in range(0, len(statements), _TENANTS_AT_ONCE):
         some = statements[first : first + _TENANTS_AT_ONCE]
-        preemptions = _preemptions(some, named)
+        facts = _Facts(
+            month, lines_of_statements(some), detail.hits_by_tenant(some), _preemptions(some, named)
+        )
+        annexes = []
         for statement in some:
             own = named.of(Access(tenant_ids=frozenset({statement.tenant_id})))
-            files = _files(statement, month, preemptions[statement.tenant_id], own)
-            annexes = [_annex(statement, name, pieces) for name, pieces in files]
-            StatementAnnex.objects.bulk_create(annexes)
+            of_statement = [_annex(statement, name, pieces) for name, pieces in _files(statement, facts, own)]
+            annexes += of_statement
             statement.content = {
                 **statement.content,
                 "version": CONTENT_VERSION,
-                "annexes": annex_hashes(annexes),
+                "annexes": annex_hashes(of_statement),
                 BORNE: [said_of_borne(one) for one in borne[statement.pk]],
                 SHARES: [said_of_share(one) for one in shares[statement.pk]],
             }
+        StatementAnnex.objects.bulk_create(annexes)
 
 
-def _files(
-    statement: Statement, month: UsageOfMonth, preemptions: _TwoNames, own: Names
-) -> Iterator[tuple[AnnexName, Iterator[bytes]]]:
-    yield AnnexName.USAGE, usage_pieces(month, statement.tenant)
-    sliced = detail.slices(statement, billed_lines(statement))
-    yield AnnexName.SLOTS, csv_pieces(detail.SLOT_COLUMNS, detail.slot_rows(sliced, own))
-    yield AnnexName.HITS, csv_pieces(detail.HIT_COLUMNS, detail.hit_rows(detail.hits(statement)))
+@dataclass(frozen=True)
+class _Facts:
+    """What files are made of, read for several statements at once: lines by statement, the rest by tenant."""
+
+    month: UsageOfMonth
+    lines: Mapping[UUID, list[BilledLine]]
+    hits: Mapping[int, list[detail.Hit]]
+    preemptions: Mapping[int, _TwoNames]
+
+
+def _files(statement: Statement, facts: _Facts, own: Names) -> Iterator[tuple[AnnexName, Iterator[bytes]]]:
+    """Slots and what was used of them are made from one read of the tenant's rows."""
+    tenant, lines = statement.tenant, facts.lines[statement.pk]
+    rows = facts.month.rows(tenant)
+    yield AnnexName.USAGE, usage_pieces(facts.month, tenant, rows)
+    yield AnnexName.SLOTS, slot_pieces(facts.month, statement, rows, lines, own)
+    yield AnnexName.HITS, csv_pieces(detail.HIT_COLUMNS, detail.hit_rows(facts.hits[tenant.pk]))
     for name in (AnnexName.PREEMPTIONS, AnnexName.PREEMPTIONS_NAMED):
-        yield name, csv_pieces(COLUMNS, preemptions[name])
+        yield name, csv_pieces(COLUMNS, facts.preemptions[tenant.pk][name])
 
 
 def _preemptions(statements: Sequence[Statement], named: Names) -> defaultdict[int, _TwoNames]:

@@ -205,7 +205,8 @@ def _refuse_if_blocked(period: Period, now: datetime, but_for: str = "") -> None
 def _seal_statements(period: Period, now: datetime) -> tuple[int, str]:
     """Put every draft into both chains, in order of slugs; returns how many there are and the last hash."""
     drafts = Statement.objects.filter(period=period, state=StatementState.DRAFT)
-    rows = list(drafts.select_related("tenant__holder", "period").order_by("tenant__holder__slug"))
+    drafts = drafts.select_related("tenant__holder", "tenant__account", "period")
+    rows = list(drafts.order_by("tenant__holder__slug"))
     freeze_annexes(rows)
     head, of_tenant = chain_heads(period)
     for statement in rows:

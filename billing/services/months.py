@@ -16,6 +16,7 @@ from billing.selectors.lines import stored_lines, stored_lines_of
 from billing.selectors.terms import month_terms
 from billing.services.allocation import Computed, MonthClosed, compute_allocation
 from billing.services.posting import post_changes, post_month
+from billing.services.preemption_lines import records_that_moved
 from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_shares import share_preemptions
 from billing.services.preemptions import rebuild_preemptions
@@ -79,11 +80,14 @@ def _compute(month: Month, pool: Pool | None, horizon: datetime | None, everythi
 
     rebuilt = rebuild_preemptions(span, horizon_ms, terms, books, everything=everything)
     computed = compute_allocation(month, pool, asked, everything=everything)
-    share_preemptions(rebuilt, terms, books, PreemptionPrices(ledger, terms.rating.prices))
+    share_preemptions(rebuilt.ids, terms, books, PreemptionPrices(ledger, terms.rating.prices))
     stored = MonthLine.objects.filter(period=period)
     touched = _touched_pools(computed, everything=everything or not stored.exists())
-    before = stored_lines(period, books, touched)
-    lines = rate_month(ledger, terms, span, books, touched) + adjustments_in(period, books)
+    # What a GPU-hour came to, by which preempted time moves in cost recovery, follows from all of the month.
+    by_record = touched is not None and ledger.mode != "cost_recovery"
+    moved = records_that_moved(period, rebuilt) if by_record else None
+    before = stored_lines(period, books, touched, moved)
+    lines = rate_month(ledger, terms, span, books, touched, moved) + adjustments_in(period, books)
     changes = store_lines(period, lines, before, books)
     if touched is None:
         transfers = post_month(period, lines, books)
@@ -97,7 +101,7 @@ def _compute(month: Month, pool: Pool | None, horizon: datetime | None, everythi
         reconcile(period, timezone.now())
     only = None if touched is None else changes.accounts
     statements = draft_statements(ledger, period, to_datetime(horizon_ms), lines_of, timezone.now(), only)
-    return ComputedMonth(month, computed, len(rebuilt), stored.count(), transfers, statements)
+    return ComputedMonth(month, computed, len(rebuilt.ids), stored.count(), transfers, statements)
 
 
 def _touched_pools(computed: Computed, *, everything: bool) -> set[str] | None:

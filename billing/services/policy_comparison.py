@@ -214,7 +214,7 @@ def _taken_back() -> Iterator[None]:
 
 def _share_again(terms: MonthTerms, span: Span, ledger: Ledger, books: Accounts) -> None:
     """Who answers for a preemption stands in its record, and what it costs follows from prices."""
-    ids = rebuild_preemptions(span, span.end_ms, terms, books, everything=True)
+    ids = rebuild_preemptions(span, span.end_ms, terms, books, everything=True).ids
     share_preemptions(ids, terms, books, PreemptionPrices(ledger, terms.rating.prices))
 
 

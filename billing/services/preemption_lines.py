@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
+from uuid import UUID
 
+from django.db import connection
 from django.db.models import Prefetch, Q, QuerySet
 
 from billing.core.preemption_charges import LOST, Charge, Share, delay_credit_micro
@@ -20,16 +22,27 @@ from billing.services.preemption_shares import (
     records_with_parties,
     stored_share,
 )
+from billing.services.preemptions import Rebuilt
+from billing.sql_preemptions import LINES_WITHOUT_RECORD
 from ledger.core.apportion import largest_remainder
 from ledger.core.periods import Span, to_datetime, to_ms, utc_days
+from ledger.models import Period
 
 
 def preemption_lines(
-    terms: MonthTerms, span: Span, accounts: Accounts, prices: PreemptionPrices
+    terms: MonthTerms,
+    span: Span,
+    accounts: Accounts,
+    prices: PreemptionPrices,
+    only: Collection[UUID] | None = None,
 ) -> list[Line]:
-    """Lost time moves in the month of the decision, recomputed time in that of the resume."""
+    """Lost time moves in the month of the decision, recomputed time in that of the resume.
+
+    only: what these records move, and all delay credits.
+    """
     lines = []
-    for record in _records_of(span).exclude(charged_to__in=["", BY_VICTIM]):
+    records = _records_of(span).exclude(charged_to__in=["", BY_VICTIM])
+    for record in records if only is None else records.filter(pk__in=only):
         shares = [stored_share(row, accounts) for row in record.shares.all()]
         for charge in record_charges(record, shares, terms, accounts, prices):
             at = record.decided_at if charge.measure == LOST else record.resumed_at
@@ -38,14 +51,32 @@ def preemption_lines(
     return lines + list(_delay_credits(terms, span, accounts))
 
 
-def _records_of(span: Span) -> QuerySet[PreemptionRecord]:
+def records_that_moved(period: Period, rebuilt: Rebuilt) -> set[UUID]:
+    """Records whose lines of the month may not be those that are stored: written again just now, or whose stretch
+    reaches beyond the month, so that computing another one may have written them; and those that lines tell of which
+    have gone since, or moved to another instant."""
+    inside = Q(decided_at__gte=period.starts_at, waits_until__lt=period.ends_at) & (
+        Q(resumed_at__isnull=True) | Q(resumed_at__gte=period.starts_at, resumed_at__lt=period.ends_at)
+    )
+    of_month = _during(Span(to_ms(period.starts_at), to_ms(period.ends_at)))
+    reaching = PreemptionRecord.objects.filter(of_month).exclude(inside).values_list("pk", flat=True)
+    with connection.cursor() as cursor:
+        cursor.execute(LINES_WITHOUT_RECORD, {"month": period.month})
+        lost = [record for (record,) in cursor.fetchall()]
+    return {*rebuilt.ids, *rebuilt.gone, *reaching, *lost}
+
+
+def _during(span: Span) -> Q:
     starts_at, ends_at = to_datetime(span.start_ms), to_datetime(span.end_ms)
+    return Q(decided_at__gte=starts_at, decided_at__lt=ends_at) | Q(
+        resumed_at__gte=starts_at, resumed_at__lt=ends_at
+    )
+
+
+def _records_of(span: Span) -> QuerySet[PreemptionRecord]:
     return (
         records_with_parties()
-        .filter(
-            Q(decided_at__gte=starts_at, decided_at__lt=ends_at)
-            | Q(resumed_at__gte=starts_at, resumed_at__lt=ends_at)
-        )
+        .filter(_during(span))
         .prefetch_related(Prefetch("shares", PreemptionShare.objects.order_by("account_id")))
         .order_by("decided_at", "preemption", "pk")
     )

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from django.db import connection
 
+from billing.core.allocation_at import cover_own_services, split_at
+from billing.core.pool_instants import PoolInstants
 from billing.core.pool_moments import PENDING as PENDING_KIND
 from billing.core.pool_moments import Change, Moment, moments
-from billing.services.allocation_facts import HolderIndex, holder_at, load_timeline, read_pool_facts
-from billing.sql_preemptions import ANNOUNCED, PENDING
+from billing.services.allocation_facts import HolderIndex, holder_at, load_timeline, read_levels
+from billing.sql_preemptions import ANNOUNCED, PENDING, POOLS_WITH_PENDING
 from ledger.core.levels import resolve_holders
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.units import MS_PER_DAY, MS_PER_HOUR
@@ -25,25 +28,60 @@ _ANNOUNCED_WITHIN_MS = MS_PER_HOUR
 
 @dataclass(frozen=True)
 class Moments:
-    """of: (pool slug, instant) -> the pool just before it."""
+    """of: (pool slug, instant) -> the pool just before it. idle: (pool slug, instant) -> milli-GPU that it could still
+    have given."""
 
     of: Mapping[tuple[str, int], Moment]
+    idle: Mapping[tuple[str, int], int]
 
     def get(self, pool: str, instant_ms: int) -> Moment | None:
         return self.of.get((pool, instant_ms))
 
 
 def read_moments(
-    wanted: Mapping[str, Sequence[int]], pools: Mapping[str, Pool], void: list[int], index: HolderIndex
+    wanted: Mapping[str, Sequence[int]],
+    idle_at: Mapping[str, Sequence[int]],
+    pools: Mapping[str, Pool],
+    void: list[int],
+    index: HolderIndex,
 ) -> Moments:
-    """wanted: pool slug -> instants. One sweep per pool over the time between its first and last instant."""
+    """wanted: pool slug -> instants of which everything is asked for; idle_at: of which only what was idle is, which
+    includes the former. One read of levels per pool, over the time between its first and last instant."""
+    levels = {
+        slug: read_levels(pools[slug].pk, Span(min(instants) - 1, max(instants) + 1), void)
+        for slug, instants in idle_at.items()
+    }
+    timeline = load_timeline(
+        {who for of in levels.values() for who in np.unique(of.effective.levels.who).tolist()}, index
+    )
+    waiting = _pools_with_pending(max((max(instants) for instants in wanted.values()), default=0))
     owners = service_owners()
-    found = {}
-    for slug, instants in wanted.items():
-        changes = read_changes(pools[slug], Span(min(instants), max(instants) + 1), void, index)
-        for instant, moment in moments(changes, instants, owners).items():
-            found[slug, instant] = _seen_from(moment, instant)
-    return Moments(found)
+    found: dict[tuple[str, int], Moment] = {}
+    idle: dict[tuple[str, int], int] = {}
+    for slug, instants in idle_at.items():
+        resolved = resolve_holders(levels[slug].effective.levels, timeline)
+        seen = PoolInstants.of(resolved, index.holders, instants)
+        idle |= {
+            (slug, at): milli for at, milli in zip(seen.instants.tolist(), seen.idle().tolist(), strict=True)
+        }
+        asked = wanted.get(slug, ())
+        if asked and pools[slug].pk in waiting:
+            changes = read_changes(pools[slug], Span(min(asked), max(asked) + 1), void, index)
+            for instant, moment in moments(changes, asked, owners).items():
+                found[slug, instant] = _seen_from(moment, instant)
+            continue
+        for instant in asked:
+            held = seen.held(instant)
+            split = split_at(seen.capacity_at(instant), held, owners)
+            found[slug, instant] = Moment(split, cover_own_services(held, owners), None)
+    return Moments(found, idle)
+
+
+def _pools_with_pending(end_ms: int) -> set[int]:
+    """Pools in which anything ever waited to start: only there can have been a shortage."""
+    with connection.cursor() as cursor:
+        cursor.execute(POOLS_WITH_PENDING, {"to": to_datetime(end_ms)})
+        return {pool for (pool,) in cursor.fetchall()}
 
 
 def service_owners() -> dict[str, str]:
@@ -74,9 +112,9 @@ def read_changes(pool: Pool, span: Span, void: list[int], index: HolderIndex) ->
 
 def _held(pool: Pool, span: Span, void: list[int], index: HolderIndex) -> Iterator[Change]:
     """subject: the primary key of its row, so that a workload can be called by its name."""
-    facts = read_pool_facts(pool.pk, span, void, index)
+    facts = read_levels(pool.pk, span, void)
     effective = facts.effective.levels
-    levels = resolve_holders(effective, load_timeline(effective.who.tolist(), index))
+    levels = resolve_holders(effective, load_timeline(np.unique(effective.who).tolist(), index))
     subjects = facts.subjects.row_ids(levels.subject, levels.attempt)
     columns = (levels.kind, subjects, levels.attempt, levels.time_ms, levels.milli, levels.who)
     rows = zip(

@@ -76,7 +76,8 @@ class Records:
         self.holder_ids = dict(Holder.objects.values_list("slug", "pk"))
 
     def build(self) -> list[PreemptionRecord]:
-        moments = read_moments(self._instants(), self.pools, self.void, self.index)
+        decided, idle_at = self._instants()
+        moments = read_moments(decided, idle_at, self.pools, self.void, self.index)
         standings = {
             work.key: self._standing(moments, work.preemption, work.preemption.victim) for work in self.works
         }
@@ -125,18 +126,22 @@ class Records:
     def _taken(self) -> list[Taken]:
         return [Taken(work.preemption, work.measures.released_at_ms) for work in self.works]
 
-    def _instants(self) -> dict[str, list[int]]:
-        """Which pools have to be looked at when: at the decision all of the GPU model, at the resume its pool."""
+    def _instants(self) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+        """Which pools have to be looked at when: at the decision the one that was hit, and for what was idle all of its
+        GPU model; at the resume its pool, for what was idle."""
+        decided: defaultdict[str, set[int]] = defaultdict(set)
         wanted: defaultdict[str, set[int]] = defaultdict(set)
         same_model: defaultdict[str, list[str]] = defaultdict(list)
         for slug, pool in self.pools.items():
             same_model[pool.gpu_model].append(slug)
         for work in self.works:
+            decided[work.preemption.pool].add(work.preemption.decided_at_ms)
             for slug in same_model[self.pools[work.preemption.pool].gpu_model]:
                 wanted[slug].add(work.preemption.decided_at_ms)
             if work.measures.resumed_at_ms is not None and work.measures.resumed_pool is not None:
                 wanted[work.measures.resumed_pool].add(work.measures.resumed_at_ms)
-        return {slug: sorted(instants) for slug, instants in wanted.items()}
+        every, idle = ({slug: sorted(at) for slug, at in of.items()} for of in (decided, wanted))
+        return every, idle
 
     @staticmethod
     def _standing(moments: Moments, preemption: Preemption, holder: str | None) -> Standing:
@@ -149,9 +154,9 @@ class Records:
             at_ms, slug = work.preemption.decided_at_ms, work.preemption.pool
             model = self.pools[slug].gpu_model
             found[at_ms, slug] = {
-                other: moment.idle_milli
+                other: moments.idle[other, at_ms]
                 for other, pool in self.pools.items()
-                if pool.gpu_model == model and (moment := moments.get(other, at_ms)) is not None
+                if pool.gpu_model == model
             }
         return found
 
@@ -240,8 +245,8 @@ class Records:
         measures = work.measures
         if measures.resumed_at_ms is None or measures.resumed_pool is None:
             return ""
-        moment = moments.get(measures.resumed_pool, measures.resumed_at_ms)
-        return resumed_state(moment.idle_milli if moment else 0, work.preemption.milli_gpus)
+        idle_milli = moments.idle[measures.resumed_pool, measures.resumed_at_ms]
+        return resumed_state(idle_milli, work.preemption.milli_gpus)
 
 
 def ran_as(work: Work) -> tuple[str, str]:

@@ -36,17 +36,25 @@ from ledger.models import DirtySpan, FactFinding, Pool
 _BATCH = 1000
 
 
+@dataclass(frozen=True)
+class Rebuilt:
+    """ids: of the records that were written again. gone: of those that no report tells of any more."""
+
+    ids: list[uuid.UUID]
+    gone: list[uuid.UUID]
+
+
 def rebuild_preemptions(
     span: Span, horizon_ms: int, terms: MonthTerms, accounts: Accounts, *, everything: bool = False
-) -> list[uuid.UUID]:
-    """Measure again what is out of date among preemptions decided before the end of `span`; returns their ids.
+) -> Rebuilt:
+    """Measure again what is out of date among preemptions decided before the end of `span`.
 
     Marks pools dirty where the waiting of their preempted work changed. Runs inside the computation's transaction.
     """
     void = void_events()
     keys = stale_preemptions(Span(span.start_ms, min(span.end_ms, horizon_ms)), void, everything=everything)
     if not keys:
-        return []
+        return Rebuilt([], [])
     index = HolderIndex.load()
     said = reported(keys, void, index)
     preemptions, conflicts = merge(said.reports, said.resumes)
@@ -55,7 +63,8 @@ def rebuild_preemptions(
     records = Records(works, said, pools, void, index, horizon_ms, terms, accounts).build()
     _replace(keys, records, works, pools)
     _note_conflicts(keys, conflicts, works, pools)
-    return [record.id for record in records]
+    ids = [record.id for record in records]
+    return Rebuilt(ids, sorted({record_id(key) for key in keys} - set(ids)))
 
 
 def _measured(preemptions: Sequence[Preemption], void: Sequence[int]) -> list[Work]:

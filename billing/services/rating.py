@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from billing.core.contracts import TokenUse, conversion_lines, token_lines
 from billing.core.cost_recovery import cost_difference_lines, distribute_cost
@@ -28,11 +29,17 @@ RATING_CODES = ("price_missing",)
 
 
 def rate_month(
-    ledger: Ledger, terms: MonthTerms, span: Span, accounts: Accounts, pools: Collection[str] | None = None
+    ledger: Ledger,
+    terms: MonthTerms,
+    span: Span,
+    accounts: Accounts,
+    pools: Collection[str] | None = None,
+    preemptions: Collection[UUID] | None = None,
 ) -> list[Line]:
     """All lines of a month up to the end of `span`, in order of account and key. Reads, writes nothing.
 
-    pools: rate the GPU time of these only; what belongs to no single pool is complete all the same.
+    pools: rate the GPU time of these only. preemptions: of what preemptions move, only these records. What belongs to
+    no single one of them is complete all the same.
     """
     of_pools = terms if pools is None else terms.of_pools(pools)
     quantities = gpu_quantities(of_pools, span, accounts)
@@ -44,7 +51,8 @@ def rate_month(
         lines = rate_gpu_time(quantities, idle, lent_pairs(of_pools, span), terms.rating)
         lines += cost_difference_lines(costs, lines)
     lines += _token_lines(terms, span)
-    lines += preemption_lines(terms, span, accounts, PreemptionPrices(ledger, terms.rating.prices))
+    prices = PreemptionPrices(ledger, terms.rating.prices)
+    lines += preemption_lines(terms, span, accounts, prices, preemptions)
     lines += credit_lines(span.start_ms)
     return sorted(lines, key=lambda line: (line.account, line.key))
 

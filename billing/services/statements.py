@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from django.db.models import QuerySet
-from django.db.models.fields.json import KeyTransform
+from django.db import connection
 
 from billing.core.line_text import description
 from billing.core.rating_lines import GPU_US, Line, tenant_account
@@ -19,6 +19,7 @@ from billing.models import Statement, StatementLine, StatementState
 from billing.selectors.allocations import RequeuedRow, requeued
 from billing.selectors.quantities import TOKEN_COUNTS, tenant_tokens
 from billing.services.line_columns import columns_of
+from billing.sql_months import DRAFTS
 from ledger.core.currency import minor_places
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import Ledger, Period, Pool, Tenant
@@ -92,14 +93,35 @@ def draft_statements(
     return len(changed)
 
 
+class _Billed(NamedTuple):
+    """What a bill says of its tenant. parent: a slug, or None."""
+
+    pk: int
+    slug: str
+    name: str
+    parent: str | None
+    cost_center: str
+    gl_code: str
+    tags: dict[str, Any]
+    showback: bool
+
+
+class _Draft(NamedTuple):
+    """A statement of the month as it stands: of its content only what it says of `_HEADING`."""
+
+    state: int
+    sha256: str
+    totals: dict[str, str]
+    said: tuple[Any, ...]
+
+
 def _to_draft(
     period: Period, month: _Month, only: Collection[str] | None
-) -> list[tuple[Tenant, Statement | None]]:
-    """Whose drafts may say something else by now, each with the draft before."""
-    existing = {statement.tenant_id: statement for statement in _drafts_before(period)}
-    tenants = Tenant.objects.filter(account__isnull=False).select_related("holder", "parent__holder")
-    found = []
-    for tenant in tenants.order_by("holder__slug"):
+) -> list[tuple[_Billed, _Draft | None]]:
+    """Whose drafts may say something else by now, each with the draft before. Two queries; no content is read."""
+    existing = _drafts_before(period)
+    found: list[tuple[_Billed, _Draft | None]] = []
+    for tenant in _billed():
         before = existing.get(tenant.pk)
         if before is None or (
             before.state == StatementState.DRAFT
@@ -111,11 +133,18 @@ def _to_draft(
     return found
 
 
-def _draft(tenant: Tenant, printed: Bill, month: _Month, now: datetime) -> Statement:
+def _billed() -> list[_Billed]:
+    """Every tenant with an account, in order of slugs."""
+    tenants = Tenant.objects.filter(account__isnull=False).order_by("holder__slug")
+    names = ("pk", "holder__slug", "name", "parent__holder__slug", *_Billed._fields[4:])
+    return [_Billed(*row) for row in tenants.values_list(*names)]
+
+
+def _draft(tenant: _Billed, printed: Bill, month: _Month, now: datetime) -> Statement:
     content = statement_content(tenant, printed, month)
     return Statement(
         id=statement_id(month.period.month, tenant.slug),
-        tenant=tenant,
+        tenant_id=tenant.pk,
         period=month.period,
         number=content["number"],
         currency=month.ledger.currency,
@@ -143,13 +172,13 @@ _HEADING = (
 )
 
 
-def _heading(tenant: Tenant, month: _Month) -> dict[str, Any]:
+def _heading(tenant: _Billed, month: _Month) -> dict[str, Any]:
     return {
         "number": f"{month.period.month}-{tenant.slug}",
         "tenant": tenant.slug,
         "name": tenant.name,
         "issuer": str(month.ledger.options.get("organization", "")),
-        "parent": tenant.parent.slug if tenant.parent else "",
+        "parent": tenant.parent or "",
         "cost_center": tenant.cost_center,
         "gl_code": tenant.gl_code,
         "tags": {str(name): str(value) for name, value in tenant.tags.items()},
@@ -163,7 +192,7 @@ def _heading(tenant: Tenant, month: _Month) -> dict[str, Any]:
     }
 
 
-def statement_content(tenant: Tenant, printed: Bill, month: _Month) -> dict[str, Any]:
+def statement_content(tenant: _Billed, printed: Bill, month: _Month) -> dict[str, Any]:
     """Everything the statement prints, as its hash is taken of it: strings, so that no number can be misread."""
     return {
         **_heading(tenant, month),
@@ -184,16 +213,25 @@ def _totals(slug: str, printed: Bill, month: _Month) -> dict[str, str]:
     return totals | _measured(slug, month)
 
 
-def _drafts_before(period: Period) -> QuerySet[Statement]:
-    """The month's statements with their totals and what their content says of `_HEADING`, not the content itself."""
-    rows = Statement.objects.filter(period=period).only("tenant_id", "state", "sha256", "totals")
-    return rows.annotate(**{f"said_{name}": KeyTransform(name, "content") for name in _HEADING})
+def _drafts_before(period: Period) -> dict[int, _Draft]:
+    """Tenant -> its statement of the month."""
+    with connection.cursor() as cursor:
+        cursor.execute(DRAFTS, {"month": period.month})
+        return {
+            tenant: _Draft(
+                state,
+                sha256,
+                json.loads(totals),
+                tuple(None if one is None else json.loads(one) for one in said),
+            )
+            for tenant, state, sha256, totals, *said in cursor.fetchall()
+        }
 
 
-def _still_says(draft: Statement, tenant: Tenant, month: _Month) -> bool:
+def _still_says(draft: _Draft, tenant: _Billed, month: _Month) -> bool:
     """Whether what the draft says beside its lines is still so."""
     heading = _heading(tenant, month)
-    if any(getattr(draft, f"said_{name}") != heading[name] for name in _HEADING):
+    if draft.said != tuple(heading[name] for name in _HEADING):
         return False
     said = {name: value for name, value in draft.totals.items() if name in _MEASURED}
     return said == _measured(tenant.slug, month)

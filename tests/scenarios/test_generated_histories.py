@@ -18,10 +18,18 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from billing.models import Statement, StatementAnnex
+from billing.selectors import detail
+from billing.selectors.annexes import annex_pieces
+from billing.selectors.focus_lines import billed_lines
+from billing.selectors.names import Names
 from billing.services.months import compute_month
-from ledger.models import Transfer
+from ledger.access import Access
+from ledger.core.csv_stream import csv_pieces
+from ledger.models import Role, Transfer
 from tests.scenarios.golden import (
     DECEMBER_5,
+    MONTH,
     NEXT_MONTH,
     Fact,
     adjust,
@@ -87,8 +95,8 @@ def facts_of(happening: Happening, name: str) -> list[Fact]:
             lost["data"]["preemption"] = name
             return [lost, resumed(start + length, name, recompute_gpu_seconds=gpus)]
         case _:
-            # Each at minutes of its own: two facts of one instant would contradict each other.
-            own = start + int(name[-1]) / 10 + name.startswith("late") / 20
+            # Each at minutes of its own, and not the world's: two facts of one instant would contradict each other.
+            own = start + (1 + int(name[-1])) / 10 + name.startswith("late") / 20
             return [capacity(own, 24 - gpus), capacity(own + length, 24)]
 
 
@@ -139,6 +147,7 @@ def test_what_is_late_is_posted_later_and_nothing_else_changes(
             if all_in_time:
                 later(early, late, withdrawn)
             close()
+            assert files_issued() == files_row_by_row()
             before = frozen()
             assert compute_month(NEXT_MONTH, horizon=DECEMBER_5).transfers >= 0
             if not all_in_time:
@@ -153,6 +162,29 @@ def test_what_is_late_is_posted_later_and_nothing_else_changes(
         return sums
 
     assert told(all_in_time=True) == told(all_in_time=False)
+
+
+def files_issued() -> dict[tuple[str, str], bytes]:
+    """The files of slots and hits of the closed month, by statement."""
+    annexes = StatementAnnex.objects.filter(statement__period=str(MONTH), name__in=["slots", "hits"])
+    return {
+        (annex.statement.number, annex.name): b"".join(annex_pieces(annex))
+        for annex in annexes.select_related("statement")
+    }
+
+
+def files_row_by_row() -> dict[tuple[str, str], bytes]:
+    """The same as detail tells it of one statement at a time, as long as nothing was computed again."""
+    everything = Access(roles=frozenset({Role.AUDITOR}))
+    found = {}
+    for one in Statement.objects.filter(period=str(MONTH)).select_related("period", "tenant"):
+        own = Names(everything, at=one.period.starts_at).of(Access(tenant_ids=frozenset({one.tenant_id})))
+        slots = detail.slot_rows(detail.slices(one, billed_lines(one)), own)
+        found[one.number, "slots"] = b"".join(csv_pieces(detail.SLOT_COLUMNS, slots))
+        found[one.number, "hits"] = b"".join(
+            csv_pieces(detail.HIT_COLUMNS, detail.hit_rows(detail.hits(one)))
+        )
+    return found
 
 
 def later(early: list[Happening], late: list[Happening], withdrawn: bool) -> None:

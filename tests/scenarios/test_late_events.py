@@ -1,0 +1,232 @@
+"""A late event is followed where it matters and nowhere else, and the books it leaves are those of everything.
+
+Preempted time concerns two months where work is taken in one and resumes in the next; whichever is computed first, and
+whatever is corrected, what moves between accounts is in the end what computing both of them whole says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from hypothesis import example, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from billing.models import MonthLine, PreemptionRecord, PreemptionShare, PreemptionWait, Statement
+from billing.services import months, preemption_lines
+from billing.services.months import compute_month
+from tests.scenarios.golden import (
+    MONTH,
+    NEXT_MONTH,
+    POOL,
+    Fact,
+    at,
+    capacity,
+    correction,
+    holds,
+    policy,
+    preempted,
+    reserves,
+    resumed,
+    tell,
+    terms,
+    world,
+)
+
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+
+FAR = "far"
+DAYS = 4
+
+
+# Where it matters
+
+
+@pytest.fixture
+def two_pools() -> None:
+    """acme and beta in one pool, gamma and delta in another of the same GPU model; one preempts the other in both."""
+    world(8, "acme", "beta", "gamma", "delta")
+    terms(pool=[{"slug": FAR, "cluster": "sh", "gpu_model": "H100"}])
+    policy(preemption_charged_to="preemptor")
+    tell(capacity(0, 8, pool=FAR))
+    for pool, victim, preemptor in ((POOL, "beta", "acme"), (FAR, "delta", "gamma")):
+        tell(
+            reserves(victim, 0, 4, pool=pool),
+            holds(victim, 0, 2, pool=pool),
+            holds(preemptor, 1, 2, pool=pool),
+        )
+        lost = preempted(30, victim, 1, by=preemptor, lost_gpu_seconds=3600)
+        lost["data"] |= {"pool": pool, "preemption": f"p-{pool}"}
+        tell(lost, resumed(31, f"p-{pool}") | {"data": {"preemption": f"p-{pool}", "pool": pool}})
+    compute_month(MONTH, horizon=at(24 * DAYS))
+
+
+def versions(table: str, *names: str, **where: Any) -> dict[str, tuple[Any, ...]]:
+    """Place of each row version -> some of its columns: a row that is written again, even alike, stands elsewhere."""
+    condition = " AND ".join(f"{name} = %({name})s" for name in where) or "true"
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT ctid::text, {', '.join(names)} FROM {table} WHERE {condition}", where)
+        return {place: tuple(values) for place, *values in cursor.fetchall()}
+
+
+SLOTS = (
+    "billing_poolslot",
+    "billing_allocation",
+    "billing_lendingday",
+    "billing_workloadday",
+    "billing_tokenday",
+)
+
+
+def written(before: dict[str, tuple[Any, ...]], after: dict[str, tuple[Any, ...]]) -> set[tuple[Any, ...]]:
+    """The columns of rows that came or went."""
+    return {(before | after)[place] for place in before.keys() ^ after.keys()}
+
+
+def test_a_late_event_touches_its_pool_its_day_and_its_tenants_statements(
+    two_pools: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything else is neither written nor, of lines and of what preemptions move, read."""
+    asked: list[Collection[str]] = []
+    charged: list[str] = []
+    stored_lines_of, record_charges = months.stored_lines_of, preemption_lines.record_charges
+
+    def lines_of(period: Any, books: Any, names: Collection[str]) -> Any:
+        asked.append(names)
+        return stored_lines_of(period, books, names)
+
+    def charges_of(record: PreemptionRecord, *rest: Any) -> Any:
+        charged.append(record.preemption)
+        return record_charges(record, *rest)
+
+    monkeypatch.setattr(months, "stored_lines_of", lines_of)
+    monkeypatch.setattr(preemption_lines, "record_charges", charges_of)
+    slots = {table: versions(table, "pool_id", "starts_at") for table in SLOTS}
+    lines = versions("billing_monthline", "pool", "kind", "account_id")
+    statements = versions("billing_statement", "number")
+    printed = versions("billing_statementline", "statement_id")
+    records = versions("billing_preemptionrecord", "preemption")
+
+    tell(holds("acme", 60, 5, workload="burst"), holds("acme", 62, 0, workload="burst"))
+    compute_month(MONTH, horizon=at(24 * DAYS))
+
+    days = {
+        (pool, starts_at.date())
+        for table in SLOTS
+        for pool, starts_at in written(slots[table], versions(table, "pool_id", "starts_at"))
+    }
+    assert {day for _, day in days} == {at(60).date()} and len(days) == 1
+    changed_lines = written(lines, versions("billing_monthline", "pool", "kind", "account_id"))
+    assert {(pool, kind) for pool, kind, _ in changed_lines} == {(POOL, "usage"), (POOL, "credit")}
+    # acme's occupancy grew into unreserved GPUs and into beta's idle ones.
+    ours = {(f"{MONTH}-acme",), (f"{MONTH}-beta",)}
+    assert written(statements, versions("billing_statement", "number")) == ours
+    assert asked == [["tenant:acme", "tenant:beta"]]
+    of_ours = set(Statement.objects.filter(number__in=[number for (number,) in ours]).values_list("pk"))
+    assert written(printed, versions("billing_statementline", "statement_id")) == of_ours
+    # Nothing was decided in these hours, so no record and nothing that one moves was looked at.
+    assert written(records, versions("billing_preemptionrecord", "preemption")) == set()
+    assert charged == []
+
+
+def test_a_late_event_at_a_decision_measures_that_preemption_again(two_pools: None) -> None:
+    """In the other pool of its GPU model as well: what was idle elsewhere is another number."""
+    before = dict(PreemptionRecord.objects.values_list("preemption", "idle_elsewhere_milli_gpus"))
+    tell(holds("acme", 29, 6, workload="burst"), holds("acme", 32, 0, workload="burst"))
+    compute_month(MONTH, horizon=at(24 * DAYS))
+    after = dict(PreemptionRecord.objects.values_list("preemption", "idle_elsewhere_milli_gpus"))
+    assert before == {f"p-{POOL}": 1_000, f"p-{FAR}": 1_000}
+    assert after == {f"p-{POOL}": 1_000, f"p-{FAR}": 0}
+
+
+# Two months
+
+
+BORDER = 744
+HOURS = st.integers(BORDER - 6, BORDER + 6)
+TOLD = st.one_of(
+    st.tuples(st.just("holds"), HOURS, st.integers(0, 3)),
+    st.tuples(st.just("loses"), HOURS, st.integers(1, 2)),
+    st.tuples(st.just("resumes"), HOURS, st.integers(0, 5)),
+    st.tuples(st.just("withdraws"), HOURS, st.integers(0, 9)),
+    st.tuples(st.just("moves"), HOURS, st.integers(0, 9)),
+)
+ORDERS = st.lists(st.sampled_from([MONTH, NEXT_MONTH]), max_size=3)
+Step = tuple[list[tuple[str, int, int]], list[Any]]
+HORIZON: datetime = at(BORDER + 24)
+
+
+def facts_of(told: list[tuple[str, int, int]], number: int, lost: list[str]) -> Iterator[Fact]:
+    """lost: names of preemptions told so far, which later facts may be about."""
+    for place, (kind, hour, value) in enumerate(told):
+        name = f"d{number}-{place}"
+        if kind == "holds":
+            yield holds("acme", hour, value, event_id=name)
+        elif kind == "loses":
+            yield _loses(name, name, hour, value)
+            lost.append(name)
+        elif kind == "resumes" and lost:
+            yield resumed(hour, lost[value % len(lost)], recompute_gpu_seconds=60 * (value + 1)) | {
+                "id": name
+            }
+        elif kind == "withdraws" and lost:
+            yield correction(lost.pop(value % len(lost)))
+        elif kind == "moves" and lost:
+            moved = lost.pop(value % len(lost))
+            yield correction(moved, _loses(name, moved, hour, 1))
+
+
+def _loses(event_id: str, preemption: str, hour: int, gpus: int) -> Fact:
+    fact = preempted(hour, "acme", gpus, by="beta", event_id=event_id, lost_gpu_seconds=600 * gpus)
+    fact["data"]["preemption"] = preemption
+    return fact
+
+
+def books() -> dict[str, list[dict[str, Any]]]:
+    found = {}
+    for model in (MonthLine, PreemptionRecord, PreemptionShare, PreemptionWait):
+        names = [field.attname for field in model._meta.concrete_fields if field.attname not in ("id", "pk")]
+        found[model.__name__] = sorted(model.objects.values(*names), key=repr)
+    found["Statement"] = list(Statement.objects.order_by("number").values("number", "content"))
+    return found
+
+
+INTO_NEXT = [([("loses", BORDER - 2, 2)], [MONTH, NEXT_MONTH]), ([("moves", BORDER + 2, 0)], [NEXT_MONTH])]
+BACK = [([("loses", BORDER + 2, 2)], [MONTH, NEXT_MONTH]), ([("moves", BORDER - 2, 0)], [NEXT_MONTH])]
+RESUME = [
+    ([("holds", BORDER - 5, 3), ("loses", BORDER - 2, 2)], [MONTH, NEXT_MONTH]),
+    ([("resumes", BORDER + 2, 0)], [NEXT_MONTH]),
+    ([("withdraws", BORDER, 0)], [NEXT_MONTH]),
+]
+
+
+@example(steps=INTO_NEXT)
+@example(steps=BACK)
+@example(steps=RESUME)
+@given(steps=st.lists(st.tuples(st.lists(TOLD, min_size=1, max_size=3), ORDERS), min_size=1, max_size=3))
+@hypothesis_settings(deadline=None, max_examples=5)
+def test_what_preemptions_move_over_a_months_end_is_what_computing_both_months_whole_says(
+    steps: list[Step],
+) -> None:
+    with transaction.atomic():
+        world(8, "acme", "beta", begin=BORDER - 10)
+        policy(preemption_charged_to="preemptor")
+        tell(reserves("acme", BORDER - 10, 4), holds("acme", BORDER - 9, 3))
+        for month in (MONTH, NEXT_MONTH):
+            compute_month(month, horizon=HORIZON)
+        lost: list[str] = []
+        for number, (told, order) in enumerate(steps):
+            tell(*facts_of(told, number, lost))
+            for month in order:
+                compute_month(month, horizon=HORIZON)
+        for month in (MONTH, NEXT_MONTH):
+            compute_month(month, horizon=HORIZON)
+        followed = books()
+        for month in (MONTH, NEXT_MONTH):
+            compute_month(month, horizon=HORIZON, everything=True)
+        assert books() == followed
+        transaction.set_rollback(True)
