@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from billing.core.checklist import Item, blocked
 from billing.core.statement import GENESIS, seal
-from billing.models import CloseRun, RunState, Statement, StatementState
+from billing.models import CloseRun, RunState, Statement, StatementAnnex, StatementState
 from billing.selectors.checklist import month_checklist
 from billing.services.adjustments import adjust_closed_months
 from billing.services.annexes import freeze_annexes
@@ -158,16 +158,19 @@ def _check(run: CloseRun, now: datetime) -> str:
 
 def _issue(run: CloseRun, now: datetime) -> str:
     """Nothing is booked or agreed between the cut and the commit: bookings wait for their place in the sequence, and
-    changes of masters and terms for theirs."""
+    changes of masters and terms for theirs. Files take longest, and are made of what only computing the books changes:
+    bookings go on meanwhile, and only where one of them mattered to the month are they made again."""
     acquire(Lock.MASTERS)
-    acquire(Lock.BOOKING_SEQUENCE)
     period = Period.objects.select_for_update().get(pk=run.period_id)
-    cut = Booking.objects.aggregate(last=Max("sequence"))["last"] or 0
-    adjust_closed_months(now)
-    compute_month(Month.parse(period.month), horizon=period.ends_at)
+    drafts, seen = _with_files(period), _last_booking()
+    acquire(Lock.BOOKING_SEQUENCE)
+    cut = _last_booking()
+    if _bring_up_to_date(period, now, booked=cut != seen):
+        StatementAnnex.objects.filter(statement__in=drafts).delete()
+        drafts = _with_files(period)
     period.refresh_from_db()
     _refuse_if_blocked(period, now)
-    issued, head = _seal_statements(period, now)
+    issued, head = _seal_statements(period, drafts, now)
     Period.objects.filter(pk=period.pk).update(state=PeriodState.CLOSED, cut_sequence=cut, closed_at=now)
     run.chain_head = head
     record(
@@ -179,6 +182,28 @@ def _issue(run: CloseRun, now: datetime) -> str:
         after={"state": "closed", "cut_sequence": cut, "statements": issued, "chain_head": head},
     )
     return f"{issued} statements issued up to booking {cut}"
+
+
+def _last_booking() -> int:
+    return Booking.objects.aggregate(last=Max("sequence"))["last"] or 0
+
+
+def _bring_up_to_date(period: Period, now: datetime, *, booked: bool) -> bool:
+    """Whether the month's books changed. Work that still waits is measured again in any case; without a booking it is
+    measured the same."""
+    adjusted = adjust_closed_months(now)
+    done = compute_month(Month.parse(period.month), horizon=period.ends_at)
+    changed = adjusted or done.allocation.spans or done.transfers or done.statements
+    return bool(changed or (booked and done.preemptions))
+
+
+def _with_files(period: Period) -> list[Statement]:
+    """Every draft of the month with its files, in order of slugs."""
+    drafts = Statement.objects.filter(period=period, state=StatementState.DRAFT)
+    drafts = drafts.select_related("tenant__holder", "tenant__account", "period")
+    rows = list(drafts.order_by("tenant__holder__slug"))
+    freeze_annexes(rows)
+    return rows
 
 
 def _announce(run: CloseRun, now: datetime) -> str:
@@ -202,12 +227,8 @@ def _refuse_if_blocked(period: Period, now: datetime, but_for: str = "") -> None
         raise Blocked(items)
 
 
-def _seal_statements(period: Period, now: datetime) -> tuple[int, str]:
+def _seal_statements(period: Period, rows: list[Statement], now: datetime) -> tuple[int, str]:
     """Put every draft into both chains, in order of slugs; returns how many there are and the last hash."""
-    drafts = Statement.objects.filter(period=period, state=StatementState.DRAFT)
-    drafts = drafts.select_related("tenant__holder", "tenant__account", "period")
-    rows = list(drafts.order_by("tenant__holder__slug"))
-    freeze_annexes(rows)
     head, of_tenant = chain_heads(period)
     for statement in rows:
         statement.previous_of_ledger = head

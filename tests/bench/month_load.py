@@ -8,6 +8,7 @@ that every run begins with the same bytes.
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -79,10 +80,16 @@ def drop(*names: str) -> None:
 
 
 class Cost:
-    """What a stretch of work took: seconds on the wall, and of processor time here and in the server's process."""
+    """What a stretch of work took: seconds on the wall, and of processor time here and in the server's process (0 where
+    the server runs elsewhere)."""
 
     def __init__(self) -> None:
         self.wall_s = self.cpu_s = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Those that ratios are made of."""
+        return self.cpu_s or self.wall_s
 
 
 @contextmanager
@@ -92,17 +99,21 @@ def costed() -> Iterator[Cost]:
         cursor.execute("SELECT pg_backend_pid()")
         server = int(cursor.fetchone()[0])
     cost = Cost()
-    wall_s, cpu_s = time.perf_counter(), time.process_time() + _cpu_of(server)
+    wall_s, here_s, there_s = time.perf_counter(), time.process_time(), _cpu_of(server)
     yield cost
-    cost.wall_s, cost.cpu_s = time.perf_counter() - wall_s, time.process_time() + _cpu_of(server) - cpu_s
+    cost.wall_s = time.perf_counter() - wall_s
+    if there_s is not None:
+        cost.cpu_s = time.process_time() - here_s + (_cpu_of(server) or 0.0) - there_s
 
 
-def _cpu_of(process: int) -> float:
-    """0 where the server runs elsewhere."""
+def _cpu_of(process: int) -> float | None:
+    """None where the server runs elsewhere, so that this machine has no such process, or another one by its number."""
     with suppress(OSError), open(f"/proc/{process}/stat") as stat:
-        fields = stat.read().rpartition(") ")[2].split()
-        return (int(fields[11]) + int(fields[12])) / 100
-    return 0.0
+        name, _, rest = stat.read().rpartition(") ")
+        if "postgres" in name:
+            fields = rest.split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return None
 
 
 # The month

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 from django.db.models import QuerySet
 
-from billing.models import CloseRun, RunState, Statement, StatementState
+from billing.models import CloseRun, RunState, Statement, StatementAnnex, StatementState
+from billing.selectors.annexes import annex_rows
+from billing.selectors.detail import slices_of_file
 from billing.services import allocation, closing, months, snapshot
 from billing.services.closing import run_close, start_close
 from billing.services.credits import request_credit
 from billing.services.months import MonthClosed, compute_month
 from billing.services.periods import open_review
-from ledger.core.units import MICRO_PER_UNIT
+from ledger.core.units import GPU_US_PER_GPU_HOUR, MICRO_PER_UNIT
+from ledger.locks import Lock, acquire
 from ledger.models import AuditEntry, Ledger, Period, Pool, Tenant
 from tests.billing.closed_months import ANNA, NOVEMBER_5, OCTOBER, closable_ledger, findings, hold
 from tests.billing.level_facts import hour
@@ -170,3 +173,34 @@ def test_two_closes_at_once_and_facts_meanwhile_make_one_set_of_statements(in_re
     totals = Statement.objects.filter(tenant__holder__slug="beta").values_list("total_minor", flat=True)
     assert sum(totals) == 11_500 + 5 * 300
     assert findings() == []
+
+
+@pytest.mark.parametrize(("at_hour", "matters"), [(20, True), (31 * 24 + 2, False)])
+def test_bookings_go_on_while_files_are_made_and_what_matters_is_in_them(
+    in_review: Pool, monkeypatch: pytest.MonkeyPatch, at_hour: int, matters: bool
+) -> None:
+    """A fact of the month is billed, and its files are made again; one of the next month leaves them as they are."""
+    run = start_close(OCTOBER, ANNA)
+    freeze, made = closing.freeze_annexes, []
+
+    def booked() -> None:
+        with transaction.atomic():
+            acquire(Lock.BOOKING_SEQUENCE)  # as every booking does before it commits
+            hold(in_review, "late", "beta", at_hour, at_hour + 1, 1_000)
+
+    def frozen(statements: Sequence[Statement]) -> None:
+        freeze(statements)
+        made.append(len(statements))
+        if len(made) == 1:
+            # In another session: a lock that the close holds would have it wait for ever.
+            assert at_once(booked) == []
+
+    monkeypatch.setattr(closing, "freeze_annexes", frozen)
+    assert run_close(run.pk, now=NOVEMBER_5).state == RunState.DONE
+    assert made == [3, 3] if matters else made == [3]
+    assert findings() == []
+    hours = 41 if matters else 40
+    # 3 a GPU-hour, less the credit.
+    assert Statement.objects.get(number="2026-10-beta").total_minor == hours * 300 - 500
+    annex = StatementAnnex.objects.get(statement__number="2026-10-beta", name="slots")
+    assert sum(one.gpu_us for one in slices_of_file(annex_rows(annex))) == hours * GPU_US_PER_GPU_HOUR
