@@ -22,35 +22,36 @@ INSERT INTO ledger_dirtyspan (pool_id, span) SELECT pool_id, unnest(spans) FROM 
 # Level facts of a pool that matter in [from, to): the opening level of whatever may be held at `from` (subjects by
 # subject_key, their latest level by level_of_subject), and every change after it (level_sweep). A capacity of 0 is
 # known, unlike none at all. An attempt that a higher one has ended by `from` matters no more, if a level of that one
-# counts. `number` counts workloads in byte order of their ids.
+# counts: asked for each of the few that are left (subject_key), as a value, so that no plan joins all subjects for it.
+# `number` counts workloads in byte order of their ids.
 LEVELS = """
-WITH live AS MATERIALIZED (
+WITH near AS MATERIALIZED (
+    SELECT id, kind, subject, attempt, first_at FROM ledger_subject
+    WHERE pool_id = %(pool)s AND kind IN (1, 2, 3)
+      AND first_at < %(to)s AND (last_at >= %(from)s OR last_milli_gpus > 0 OR kind = 1)
+), live AS MATERIALIZED (
     SELECT s.id AS subject_id, s.kind, s.subject, s.attempt, s.first_at,
            dense_rank() OVER (ORDER BY s.kind, s.subject) AS number
-    FROM ledger_subject s
-    WHERE s.pool_id = %(pool)s AND s.kind IN (1, 2, 3)
-      AND s.first_at < %(to)s AND (s.last_at >= %(from)s OR s.last_milli_gpus > 0 OR s.kind = 1)
-      AND NOT EXISTS (
-          SELECT 1 FROM ledger_subject higher
-          WHERE s.kind = 3 AND higher.pool_id = s.pool_id AND higher.kind = 3 AND higher.subject = s.subject
-            AND higher.attempt > s.attempt AND higher.first_at <= %(from)s
-            AND EXISTS (
-                SELECT 1 FROM ledger_level l
-                WHERE l.pool_id = %(pool)s AND l.kind = 3 AND l.subject = s.subject AND l.attempt = higher.attempt
-                  AND l.starts_at <= %(from)s AND l.event_id <> ALL(%(void)s)))
+    FROM near s
+    WHERE s.kind <> 3 OR (
+        SELECT true FROM ledger_subject higher
+        WHERE higher.pool_id = %(pool)s AND higher.kind = 3 AND higher.subject = s.subject
+          AND higher.attempt > s.attempt AND higher.first_at <= %(from)s
+          AND EXISTS (
+              SELECT 1 FROM ledger_level l
+              WHERE l.pool_id = %(pool)s AND l.kind = 3 AND l.subject = s.subject AND l.attempt = higher.attempt
+                AND l.starts_at <= %(from)s AND l.event_id <> ALL(%(void)s))
+        LIMIT 1) IS NULL
 ), fact AS (
     SELECT live.number, live.subject_id, level.*
     FROM live
     CROSS JOIN LATERAL (
-        SELECT l.starts_at FROM ledger_level l
+        SELECT l.* FROM ledger_level l
         WHERE l.pool_id = %(pool)s AND l.kind = live.kind AND l.subject = live.subject
           AND l.attempt = live.attempt AND l.starts_at <= %(from)s AND l.event_id <> ALL(%(void)s)
-        ORDER BY l.starts_at DESC LIMIT 1
-    ) latest
-    JOIN ledger_level level
-      ON level.pool_id = %(pool)s AND level.kind = live.kind AND level.subject = live.subject
-     AND level.attempt = live.attempt AND level.starts_at = latest.starts_at
-    WHERE live.first_at <= %(from)s AND level.event_id <> ALL(%(void)s)
+        ORDER BY l.starts_at DESC FETCH FIRST 1 ROW WITH TIES
+    ) level
+    WHERE live.first_at <= %(from)s
     UNION ALL
     SELECT live.number, live.subject_id, level.*
     FROM ledger_level level JOIN live USING (kind, subject, attempt)

@@ -115,7 +115,8 @@ def idle_elsewhere(
     """Could each preemption have been avoided? Idle GPUs are shared out in order, so none is counted twice.
 
     idle_milli: (decided_at_ms, pool that was hit) -> idle (unreserved or lendable) GPUs of each pool of the same
-    model just before; the pool itself is left out.
+    model just before; the pool itself is left out. Pools are asked for in order, and only until one could have given
+    all: what reads them may do so when it is asked.
     """
     given: dict[tuple[int, str], int] = {}
     found = {}
@@ -123,19 +124,20 @@ def idle_elsewhere(
         if preemption.queued_only or preemption.milli_gpus == 0:
             continue
         at_ms = preemption.decided_at_ms
-        left = {
-            pool: milli - given.get((at_ms, pool), 0)
-            for pool, milli in sorted(idle_milli.get((at_ms, preemption.pool), {}).items())
-            if pool != preemption.pool
-        }
-        whole = next((pool for pool, milli in left.items() if milli >= preemption.milli_gpus), None)
-        if whole is None:
-            found[preemption.key] = Elsewhere(
-                fragments={pool: milli for pool, milli in left.items() if milli > 0}
-            )
-            continue
-        given[at_ms, whole] = given.get((at_ms, whole), 0) + preemption.milli_gpus
-        found[preemption.key] = Elsewhere(preemption.milli_gpus, whole)
+        idle = idle_milli.get((at_ms, preemption.pool), {})
+        fragments: dict[str, int] = {}
+        for pool in sorted(idle):
+            if pool == preemption.pool:
+                continue
+            left = idle[pool] - given.get((at_ms, pool), 0)
+            if left >= preemption.milli_gpus:
+                given[at_ms, pool] = given.get((at_ms, pool), 0) + preemption.milli_gpus
+                found[preemption.key] = Elsewhere(preemption.milli_gpus, pool)
+                break
+            if left > 0:
+                fragments[pool] = left
+        else:
+            found[preemption.key] = Elsewhere(fragments=fragments)
     return found
 
 

@@ -26,55 +26,79 @@ LOOK_BACK_MS = 7 * MS_PER_DAY
 _ANNOUNCED_WITHIN_MS = MS_PER_HOUR
 
 
-@dataclass(frozen=True)
 class Moments:
-    """of: (pool slug, instant) -> the pool just before it. idle: (pool slug, instant) -> milli-GPU that it could still
-    have given."""
+    """Pools just before instants. A pool is read when it is first asked for: one read of its levels, over the time
+    between its first and last instant."""
 
-    of: Mapping[tuple[str, int], Moment]
-    idle: Mapping[tuple[str, int], int]
+    def __init__(
+        self,
+        wanted: Mapping[str, Sequence[int]],
+        idle_at: Mapping[str, Sequence[int]],
+        pools: Mapping[str, Pool],
+        void: list[int],
+        index: HolderIndex,
+    ) -> None:
+        """wanted: pool slug -> instants of which everything may be asked for; idle_at: of which only what was idle may
+        be, which includes the former."""
+        self._wanted, self._idle_at, self._pools, self._void, self._index = (
+            wanted,
+            idle_at,
+            pools,
+            void,
+            index,
+        )
+        self._owners = service_owners()
+        self._waiting = _pools_with_pending(max((max(at) for at in wanted.values()), default=0))
+        self._moments: dict[str, dict[int, Moment]] = {}
+        self._idle: dict[str, dict[int, int]] = {}
 
     def get(self, pool: str, instant_ms: int) -> Moment | None:
-        return self.of.get((pool, instant_ms))
+        self._read(pool)
+        return self._moments[pool].get(instant_ms)
+
+    def idle_milli(self, pool: str, instant_ms: int) -> int:
+        """What the pool could still have given: unreserved or lendable."""
+        self._read(pool)
+        return self._idle[pool][instant_ms]
+
+    def _read(self, slug: str) -> None:
+        if slug in self._idle:
+            return
+        pool, instants, asked = self._pools[slug], self._idle_at[slug], self._wanted.get(slug, ())
+        facts = read_levels(pool.pk, Span(min(instants) - 1, max(instants) + 1), self._void)
+        levels = facts.effective.levels
+        timeline = load_timeline(np.unique(levels.who).tolist(), self._index)
+        seen = PoolInstants.of(resolve_holders(levels, timeline), self._index.holders, instants)
+        self._idle[slug] = dict(zip(seen.instants.tolist(), seen.idle().tolist(), strict=True))
+        if asked and pool.pk in self._waiting:
+            changes = read_changes(pool, Span(min(asked), max(asked) + 1), self._void, self._index)
+            found = moments(changes, asked, self._owners)
+            self._moments[slug] = {at: _seen_from(moment, at) for at, moment in found.items()}
+        else:
+            self._moments[slug] = {at: self._without_shortage(seen, at) for at in asked}
+
+    def _without_shortage(self, seen: PoolInstants, at_ms: int) -> Moment:
+        held = seen.held(at_ms)
+        split = split_at(seen.capacity_at(at_ms), held, self._owners)
+        return Moment(split, cover_own_services(held, self._owners), None)
 
 
-def read_moments(
-    wanted: Mapping[str, Sequence[int]],
-    idle_at: Mapping[str, Sequence[int]],
-    pools: Mapping[str, Pool],
-    void: list[int],
-    index: HolderIndex,
-) -> Moments:
-    """wanted: pool slug -> instants of which everything is asked for; idle_at: of which only what was idle is, which
-    includes the former. One read of levels per pool, over the time between its first and last instant."""
-    levels = {
-        slug: read_levels(pools[slug].pk, Span(min(instants) - 1, max(instants) + 1), void)
-        for slug, instants in idle_at.items()
-    }
-    timeline = load_timeline(
-        {who for of in levels.values() for who in np.unique(of.effective.levels.who).tolist()}, index
-    )
-    waiting = _pools_with_pending(max((max(instants) for instants in wanted.values()), default=0))
-    owners = service_owners()
-    found: dict[tuple[str, int], Moment] = {}
-    idle: dict[tuple[str, int], int] = {}
-    for slug, instants in idle_at.items():
-        resolved = resolve_holders(levels[slug].effective.levels, timeline)
-        seen = PoolInstants.of(resolved, index.holders, instants)
-        idle |= {
-            (slug, at): milli for at, milli in zip(seen.instants.tolist(), seen.idle().tolist(), strict=True)
-        }
-        asked = wanted.get(slug, ())
-        if asked and pools[slug].pk in waiting:
-            changes = read_changes(pools[slug], Span(min(asked), max(asked) + 1), void, index)
-            for instant, moment in moments(changes, asked, owners).items():
-                found[slug, instant] = _seen_from(moment, instant)
-            continue
-        for instant in asked:
-            held = seen.held(instant)
-            split = split_at(seen.capacity_at(instant), held, owners)
-            found[slug, instant] = Moment(split, cover_own_services(held, owners), None)
-    return Moments(found, idle)
+@dataclass(frozen=True)
+class IdlePools(Mapping[str, int]):
+    """Pool -> what it could have given just before an instant; read when it is asked for."""
+
+    moments: Moments
+    pools: Sequence[str]
+    instant_ms: int
+
+    def __getitem__(self, pool: str) -> int:
+        return self.moments.idle_milli(pool, self.instant_ms)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.pools)
+
+    def __len__(self) -> int:
+        return len(self.pools)
 
 
 def _pools_with_pending(end_ms: int) -> set[int]:

@@ -28,7 +28,7 @@ from billing.selectors.accounts import Accounts
 from billing.selectors.terms import MonthTerms
 from billing.services.allocation_facts import HolderIndex
 from billing.services.preemption_facts import Reported, VoidedRequests
-from billing.services.preemption_moments import Moments, announced_changes, announcement_for, read_moments
+from billing.services.preemption_moments import IdlePools, Moments, announced_changes, announcement_for
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import Holder, Pool, Purpose, ServiceClass
 
@@ -77,7 +77,7 @@ class Records:
 
     def build(self) -> list[PreemptionRecord]:
         decided, idle_at = self._instants()
-        moments = read_moments(decided, idle_at, self.pools, self.void, self.index)
+        moments = Moments(decided, idle_at, self.pools, self.void, self.index)
         standings = {
             work.key: self._standing(moments, work.preemption, work.preemption.victim) for work in self.works
         }
@@ -148,16 +148,13 @@ class Records:
         moment = moments.get(preemption.pool, preemption.decided_at_ms)
         return NOTHING_HELD if moment is None or holder is None else moment.standing(holder)
 
-    def _idle(self, moments: Moments) -> dict[tuple[int, str], dict[str, int]]:
-        found: dict[tuple[int, str], dict[str, int]] = {}
+    def _idle(self, moments: Moments) -> dict[tuple[int, str], IdlePools]:
+        found = {}
         for work in self.works:
             at_ms, slug = work.preemption.decided_at_ms, work.preemption.pool
             model = self.pools[slug].gpu_model
-            found[at_ms, slug] = {
-                other: moments.idle[other, at_ms]
-                for other, pool in self.pools.items()
-                if pool.gpu_model == model
-            }
+            alike = [other for other, pool in self.pools.items() if pool.gpu_model == model]
+            found[at_ms, slug] = IdlePools(moments, alike, at_ms)
         return found
 
     def _announced(self) -> dict[str, list[tuple[int, int]]]:
@@ -245,7 +242,7 @@ class Records:
         measures = work.measures
         if measures.resumed_at_ms is None or measures.resumed_pool is None:
             return ""
-        idle_milli = moments.idle[measures.resumed_pool, measures.resumed_at_ms]
+        idle_milli = moments.idle_milli(measures.resumed_pool, measures.resumed_at_ms)
         return resumed_state(idle_milli, work.preemption.milli_gpus)
 
 

@@ -80,6 +80,7 @@ def main() -> int:
     few = options.requests[0]
     try:
         load.create(EMPTY)
+        load.load_masters()
         costs = {}
         for name, changes in ((FEW, options.changes[0]), (MANY, options.changes[1])):
             costs[changes] = computed(name, changes, requests_in_hours(few, few))

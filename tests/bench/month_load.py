@@ -120,9 +120,8 @@ def _cpu_of(process: int) -> float | None:
 
 
 def load_month(changes: int) -> None:
-    """Masters, terms, so many level changes, services and preemptions; nothing is computed yet."""
+    """So many level changes, services and preemptions beside the masters; nothing is computed yet."""
     shape = month_of_changes(changes)
-    _load_masters()
     _load_levels(shape)
     deliver(_service_levels(), "services")
     deliver(_preemptions(shape), "preemptions")
@@ -184,7 +183,8 @@ def key_of(number: int) -> str:
     return f"{number * 2_654_435_761 % 2**32:08x}"
 
 
-def _load_masters() -> None:
+def load_masters() -> None:
+    """500 tenants with a key each, 20 pools with a service each, prices and policies."""
     keys = [{"kind": "api_key_hash", "value": key_of(number)} for number in range(HOLDERS)]
     apply_document(
         {

@@ -195,8 +195,15 @@ def books() -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-INTO_NEXT = [([("loses", BORDER - 2, 2)], [MONTH, NEXT_MONTH]), ([("moves", BORDER + 2, 0)], [NEXT_MONTH])]
-BACK = [([("loses", BORDER + 2, 2)], [MONTH, NEXT_MONTH]), ([("moves", BORDER - 2, 0)], [NEXT_MONTH])]
+# Work that runs again waits no more, so that nothing but its facts has it measured again.
+INTO_NEXT = [
+    ([("loses", BORDER - 4, 2), ("resumes", BORDER - 3, 0)], [MONTH, NEXT_MONTH]),
+    ([("moves", BORDER + 2, 0)], [NEXT_MONTH]),
+]
+BACK = [
+    ([("loses", BORDER + 2, 2), ("resumes", BORDER + 3, 0)], [MONTH, NEXT_MONTH]),
+    ([("moves", BORDER - 2, 0)], [NEXT_MONTH]),
+]
 RESUME = [
     ([("holds", BORDER - 5, 3), ("loses", BORDER - 2, 2)], [MONTH, NEXT_MONTH]),
     ([("resumes", BORDER + 2, 0)], [NEXT_MONTH]),
