@@ -160,24 +160,24 @@ Step = tuple[list[tuple[str, int, int]], list[Any]]
 HORIZON: datetime = at(BORDER + 24)
 
 
-def facts_of(told: list[tuple[str, int, int]], number: int, lost: list[str]) -> Iterator[Fact]:
-    """lost: names of preemptions told so far, which later facts may be about."""
+def facts_of(told: list[tuple[str, int, int]], number: int, lost: dict[str, int]) -> Iterator[Fact]:
+    """lost: names of preemptions told so far and not known to have ended -> hour of the decision. Work resumes after
+    it was taken, and a decision stays before what it is known to have ended with."""
     for place, (kind, hour, value) in enumerate(told):
         name = f"d{number}-{place}"
         if kind == "holds":
             yield holds("acme", hour, value, event_id=name)
         elif kind == "loses":
             yield _loses(name, name, hour, value)
-            lost.append(name)
-        elif kind == "resumes" and lost:
-            yield resumed(hour, lost[value % len(lost)], recompute_gpu_seconds=60 * (value + 1)) | {
-                "id": name
-            }
-        elif kind == "withdraws" and lost:
-            yield correction(lost.pop(value % len(lost)))
-        elif kind == "moves" and lost:
-            moved = lost.pop(value % len(lost))
-            yield correction(moved, _loses(name, moved, hour, 1))
+            lost[name] = hour
+        elif lost:
+            which = list(lost)[value % len(lost)]
+            decided = lost.pop(which)
+            if kind == "resumes":
+                after = max(hour, decided + 1)
+                yield resumed(after, which, recompute_gpu_seconds=60 * (value + 1)) | {"id": name}
+            else:
+                yield correction(which, _loses(name, which, hour, 1) if kind == "moves" else None)
 
 
 def _loses(event_id: str, preemption: str, hour: int, gpus: int) -> Fact:
@@ -197,17 +197,17 @@ def books() -> dict[str, list[dict[str, Any]]]:
 
 # Work that runs again waits no more, so that nothing but its facts has it measured again.
 INTO_NEXT = [
-    ([("loses", BORDER - 4, 2), ("resumes", BORDER - 3, 0)], [MONTH, NEXT_MONTH]),
+    ([("loses", BORDER - 4, 2), ("holds", BORDER - 4, 1), ("holds", BORDER - 3, 3)], [MONTH, NEXT_MONTH]),
     ([("moves", BORDER + 2, 0)], [NEXT_MONTH]),
 ]
 BACK = [
-    ([("loses", BORDER + 2, 2), ("resumes", BORDER + 3, 0)], [MONTH, NEXT_MONTH]),
+    ([("loses", BORDER + 2, 2), ("holds", BORDER + 2, 1), ("holds", BORDER + 3, 3)], [MONTH, NEXT_MONTH]),
     ([("moves", BORDER - 2, 0)], [NEXT_MONTH]),
 ]
 RESUME = [
     ([("holds", BORDER - 5, 3), ("loses", BORDER - 2, 2)], [MONTH, NEXT_MONTH]),
     ([("resumes", BORDER + 2, 0)], [NEXT_MONTH]),
-    ([("withdraws", BORDER, 0)], [NEXT_MONTH]),
+    ([("holds", BORDER + 1, 2)], [NEXT_MONTH]),
 ]
 
 
@@ -225,7 +225,7 @@ def test_what_preemptions_move_over_a_months_end_is_what_computing_both_months_w
         tell(reserves("acme", BORDER - 10, 4), holds("acme", BORDER - 9, 3))
         for month in (MONTH, NEXT_MONTH):
             compute_month(month, horizon=HORIZON)
-        lost: list[str] = []
+        lost: dict[str, int] = {}
         for number, (told, order) in enumerate(steps):
             tell(*facts_of(told, number, lost))
             for month in order:
