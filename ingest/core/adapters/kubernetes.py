@@ -53,7 +53,9 @@ class Watched:
         return api_version.rpartition("/")[0]
 
     def refused(self, refusal: Refusal) -> Refused:
-        return refusal.at(self.position, self.raw)
+        """Listed again it says the same, whenever that is."""
+        says = msgspec.json.encode([self.change == "DELETED", self.obj])
+        return refusal.at(self.position, self.raw, says)
 
 
 def read_objects(lines: Iterable[bytes]) -> Iterator[Watched | Refused]:

@@ -185,6 +185,21 @@ def test_list_items_inherit_what_the_list_says() -> None:
     assert isinstance(two, Refused) and two.record == b"5"
 
 
+def test_an_object_that_is_listed_again_is_refused_with_the_same_words() -> None:
+    def says(change: str, observed_at: str, version: str) -> bytes:
+        seen = {"kind": "Pod", "metadata": {"uid": "u", "resourceVersion": version}}
+        (one,) = read_objects(as_lines([{"type": change, "object": seen, "observed_at": observed_at}]))
+        assert isinstance(one, Watched)
+        return one.refused(Refusal("unmapped_pool", "")).says
+
+    first = says("ADDED", "2026-09-01T12:00:00Z", "1")
+    assert first == says("ADDED", "2026-09-01T12:05:00Z", "1") != b""
+    assert first != says("DELETED", "2026-09-01T12:05:00Z", "1")
+    assert first != says("MODIFIED", "2026-09-01T12:05:00Z", "2"), (
+        "it may be what it was before, and was not since"
+    )
+
+
 def test_watch_streams_bookmarks_and_errors() -> None:
     gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
     bookmark = {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": "5"}}}
