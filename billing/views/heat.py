@@ -127,14 +127,16 @@ def _chart(columns: list[str], rows: list[HeatRow], caption: str, shade: str) ->
             }
         ],
         "layout": {
-            "margin": {"r": 64},  # a slanted name leans out
+            "margin": {"r": 64, "b": 8},  # a slanted name leans out
             "xaxis": {
+                "zeroline": False,
                 "side": "top",
                 "tickvals": list(range(len(columns))),
                 "ticktext": columns,
                 "tickangle": 0 if len(columns) <= SLANTED_FROM else -45,
             },
             "yaxis": {
+                "zeroline": False,
                 "autorange": "reversed",
                 "tickvals": list(range(len(rows))),
                 "ticktext": [row.name for row in rows],
