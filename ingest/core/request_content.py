@@ -6,7 +6,9 @@ later version goes behind them, and only where it is given, so that older events
 
 from __future__ import annotations
 
+import hashlib
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -115,5 +117,13 @@ def request_hash(record: Request | Usage, time_ms: int) -> bytes:
 
     XXH3: it has to tell apart what one source says twice under one key, by the million, and no secret hangs on it.
     """
-    content = _pack_numbers(*number_values(record, time_ms)) + encode_texts(text_values(record))
-    return xxhash.xxh3_128_digest(content)
+    return xxhash.xxh3_128_digest(_content(number_values(record, time_ms), text_values(record)))
+
+
+def earlier_hash(numbers: Sequence[int], texts: Sequence[Any]) -> bytes:
+    """BLAKE2b of the same content: what the content hash was at first, and still is of rows booked then."""
+    return hashlib.blake2b(_content(numbers, texts), digest_size=HASH_BYTES).digest()
+
+
+def _content(numbers: Sequence[int], texts: Sequence[Any]) -> bytes:
+    return _pack_numbers(*numbers) + encode_texts(texts)

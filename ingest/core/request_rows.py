@@ -21,6 +21,7 @@ from ingest.core.request_content import (
     NUMBERS,
     REQUEST_TYPE,
     TEXTS,
+    earlier_hash,
     number_values,
     text_values,
 )
@@ -152,6 +153,16 @@ class Requests:
             "concurrency": self.concurrency_us,
         }
         return own[name] if name in own else self.number(name)
+
+    def earlier_digests(self, places: Sequence[int]) -> list[bytes]:
+        """What the content hashes of these rows were before they became XXH3, as rows booked then still have them."""
+        numbers = [self.hashed_number(name) for name in HASHED_NUMBERS] if places else []
+        return [
+            earlier_hash(
+                [int(column[place]) for column in numbers], [self.texts[name].text(place) for name in TEXTS]
+            )
+            for place in places
+        ]
 
     def coded(self, name: str) -> Coded:
         """A column of few different texts."""

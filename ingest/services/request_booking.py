@@ -280,9 +280,16 @@ class RequestBooking:
         rows.bytes_of_one_length("content_hash", requests.digests)
         rows.text("event_id", requests.event_ids)
         copy_rows(self._cursor, "stage_request_key", rows)
-        found = sorted(self._cursor.execute(sql.NEW_OR_DIFFERENT, binary=True).fetchall())
+        found: dict[int, bytes | None] = dict(
+            sorted(self._cursor.execute(sql.NEW_OR_DIFFERENT, binary=True).fetchall())
+        )
         self._cursor.execute("TRUNCATE stage_request_key")
-        return [n for n, is_booked in found if not is_booked], [n for n, is_booked in found if is_booked]
+        different = {n: booked for n, booked in found.items() if booked is not None}
+        earlier = requests.earlier_digests(list(different))
+        conflicts = [
+            n for (n, booked), digest in zip(different.items(), earlier, strict=True) if booked != digest
+        ]
+        return [n for n, booked in found.items() if booked is None], conflicts
 
     def _count(self, requests: Requests, ids: Ids, sums: HourSums) -> None:
         self.booked += len(requests)

@@ -60,10 +60,11 @@ FROM unnest(%(days)s::date[], %(sources)s::bigint[], %(firsts)s::text[], %(lasts
 ORDER BY n
 """
 
-# Staged rows whose key is not booked, or with other content: for repeats, nothing. One probe of a partition's primary
-# key each: LATERAL with LIMIT keeps the planner from reading whole partitions for want of statistics on the stage.
+# Staged rows whose key is not booked, or with other content and its hash: for repeats, nothing. One probe of a
+# partition's primary key each: LATERAL with LIMIT keeps the planner from reading whole partitions for want of
+# statistics on the stage.
 NEW_OR_DIFFERENT = """
-SELECT stage.n, booked.content_hash IS NOT NULL
+SELECT stage.n, booked.content_hash
 FROM stage_request_key stage
 LEFT JOIN LATERAL (
     SELECT content_hash FROM ledger_request r

@@ -10,9 +10,15 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
+from ingest.core.events import Request as RequestRecord
+from ingest.core.parse import ParsedEvent, parse_line
+from ingest.core.request_content import earlier_hash, number_values, text_values
+from ingest.core.unpack import Limits
 from ingest.models import Batch, BatchState, QuarantinedEvent
 from ingest.services.booking import Receipt, book_batch
+from ledger.core.periods import to_ms
 from ledger.models import Booking, DirtySpan, Event, Level, Request, Source, Subject, UsageHour
 from tests.ingest.feeding import (
     all_facts,
@@ -384,3 +390,22 @@ def test_a_sender_may_speak_only_for_its_sources(db: Any) -> None:
     receipt = book_batch(batch.pk)
     assert receipt is not None and counts(receipt) == (3, 1, 0, 0, 2)
     assert reasons() == {2: "source_not_allowed", 3: "source_not_allowed"}
+
+
+@pytest.mark.parametrize("tokens", [5, 6])
+def test_a_repeat_of_what_was_booked_under_the_hash_of_earlier_versions_is_no_conflict(tokens: int) -> None:
+    line = request(
+        "r-1", "2026-10-01T00:30:00Z", "2026-10-01T00:00:00Z", output_tokens=5, labels={"b": "1", "a": "é"}
+    )
+    other = request("r-2", "2026-10-01T00:30:00Z", "2026-10-01T00:00:00Z", output_tokens=tokens)
+    assert counts(deliver(line)) == (1, 1, 0, 0, 0)
+    parsed = parse_line(1, json.dumps(line).encode(), to_ms(timezone.now()), Limits())
+    assert isinstance(parsed, ParsedEvent) and isinstance(parsed.record, RequestRecord)
+    earlier = earlier_hash(number_values(parsed.record, parsed.time_ms), text_values(parsed.record))
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE ledger_request DISABLE TRIGGER append_only")
+        cursor.execute("UPDATE ledger_request SET content_hash = %s", [earlier])
+        cursor.execute("ALTER TABLE ledger_request ENABLE TRIGGER append_only")
+    changed = line | {"data": line["data"] | {"output_tokens": tokens}}
+    expected = (2, 1, 1, 0, 0) if tokens == 5 else (2, 1, 0, 1, 0)
+    assert counts(deliver(changed, other)) == expected
