@@ -7,10 +7,12 @@ In-process Celery publishes into memory; a test that wants a real broker asks fo
 
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.utils import translation
 from hypothesis import HealthCheck, Verbosity
 from hypothesis import settings as hypothesis_settings
 
@@ -45,6 +47,13 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev")
 )
+
+
+@pytest.fixture(autouse=True)
+def own_language() -> Iterator[None]:
+    """A page answered inside of the process leaves the reader's language active for whatever runs next."""
+    yield
+    translation.deactivate()
 
 
 @pytest.fixture(scope="session")
