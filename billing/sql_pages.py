@@ -1,11 +1,15 @@
 """Set-based reads behind the pages only. One static statement each, with bound parameters."""
 
-# Capacity of every month. Leans on pool_slot_capacity; touches each slot once.
+# Capacity of every month that has slots. Leans on pool_slot_capacity; touches each slot once. Added up month by month:
+# a join would compare the names of months row by row.
 CAPACITY_BY_MONTH = """
-SELECT period.month, sum(slot.capacity_gpu_us)::numeric
+SELECT period.month, slots.capacity_gpu_us
 FROM ledger_period period
-JOIN billing_poolslot slot ON slot.starts_at >= period.starts_at AND slot.starts_at < period.ends_at
-GROUP BY period.month
+CROSS JOIN LATERAL (
+    SELECT sum(slot.capacity_gpu_us)::numeric AS capacity_gpu_us FROM billing_poolslot slot
+    WHERE slot.starts_at >= period.starts_at AND slot.starts_at < period.ends_at
+) slots
+WHERE slots.capacity_gpu_us IS NOT NULL
 """
 
 # A tenant's slots summed by day of the billing zone, categories in the order of HOLDER_CATEGORIES. A slot belongs to

@@ -82,6 +82,7 @@ def forecasts(
     months = [str(month.plus(-back)) for back in range(EARLIER_MONTHS + 1 if to_come else 1)]
     booked = _booked(months, of)
     quotas = _token_quotas(month, zone, Span(span.start_ms, horizon_ms), span.end_ms, access)
+    named, computed_to = str(month), to_datetime(horizon_ms)
     first = to_datetime(span.start_ms).astimezone(ZoneInfo(zone)).date()
     last = to_datetime(horizon_ms).astimezone(ZoneInfo(zone)).date()
 
@@ -92,13 +93,13 @@ def forecasts(
 
     def amounts(pk: int, slug: str) -> Forecast:
         daily, lines = figures.amount.get(slug, {}), booked.get(pk, {})
-        return made(daily, lines.get(str(month), 0), (sum(lines.values()), sum(daily.values())))
+        return made(daily, lines.get(named, 0), (sum(lines.values()), sum(daily.values())))
 
     return [
         TenantForecast(
             slug,
-            str(month),
-            to_datetime(horizon_ms),
+            named,
+            computed_to,
             amounts(pk, slug),
             made(figures.gpu_us.get(slug, {}), None, (1, 1)),
             quotas.get(slug),

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 
 from billing.models import AllocationDay, RateCard
 from billing.selectors.allocations import AllocationQuestion, allocations
-from billing.selectors.daily_figures import daily_figures
+from billing.selectors.daily_figures import daily_figures, held_in
 from billing.selectors.prices import price_segments
 from billing.services.months import compute_month
 from ledger.core.periods import Month, Span, to_ms
@@ -69,6 +69,21 @@ def test_only_the_tenants_asked_for_are_added_up() -> None:
     figures = daily_figures(WINDOW, ZONE, price_segments(WINDOW), [acme.pk])
     assert set(figures.amount) == set(figures.gpu_us) == {"acme"}
     assert sum(figures.gpu_us["acme"].values()) == 44 * 3_600_000_000
+
+
+def test_what_a_month_held_is_the_sum_of_what_its_days_held() -> None:
+    """Of a month that is over one sum is read instead of its days."""
+    daily = daily_figures(WINDOW, ZONE, price_segments(WINDOW), None).gpu_us
+    assert len(daily) >= 3
+    first = hour(-30).astimezone(ZoneInfo(ZONE)).date()
+    whole = {tenant: {first: sum(days.values())} for tenant, days in daily.items()}
+    assert {
+        tenant: days for tenant, days in held_in(WINDOW, ZONE, None).items() if any(days.values())
+    } == whole
+    for tenant in Tenant.objects.select_related("holder"):
+        alone = held_in(WINDOW, ZONE, [tenant.pk])
+        assert alone.get(tenant.slug, {first: 0}) == whole.get(tenant.slug, {first: 0})
+        assert set(alone) <= {tenant.slug}
 
 
 def test_months_that_were_computed_before_get_the_sums_that_computing_makes() -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.http import QueryDict
+from django.template import engines
 from django.template.loader import render_to_string
+from django.utils import translation
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext_lazy
 
 from ledger.models import Pool
 from ledger.views.tables import (
@@ -18,6 +23,7 @@ from ledger.views.tables import (
     INSTANT,
     TEXT_FILTER,
     BoundTable,
+    Cell,
     Column,
     Filter,
     Table,
@@ -158,6 +164,24 @@ def test_the_markup_names_what_it_sorts_and_whence_it_comes() -> None:
     assert "<table" not in empty
     nothing = render_to_string("_table.html", {"table": bound("t.name=zzz")})
     assert "No row matches these filters." in nothing
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans", "de"])
+@pytest.mark.parametrize("url", [None, "/a?b=1&c=2"])
+@pytest.mark.parametrize(
+    "value",
+    ["plain", "<b>&\"'", mark_safe("<b>1</b>"), gettext_lazy("Month"), None, 0, 1234567, 1.5, Decimal("1234.50"),
+     datetime(2026, 10, 31, 23, 30, tzinfo=UTC), date(2026, 10, 31), True, ""],
+)  # fmt: skip
+def test_a_cell_is_drawn_as_the_template_would_show_it(value: Any, url: str | None, language: str) -> None:
+    row = [Cell(value, url, "a&b"), Cell(value, None, ""), Cell(value, url, "number code")]
+    loop = """{% for cell in row %}{% if forloop.first %}<th scope="row"{% else %}<td{% endif %}
+{% if cell.css %} class="{{ cell.css }}"{% endif %}>
+{% if cell.url %}<a href="{{ cell.url }}">{{ cell.shown }}</a>{% else %}{{ cell.shown }}{% endif %}
+{% if forloop.first %}</th>{% else %}</td>{% endif %}{% endfor %}"""
+    with translation.override(language):
+        drawn = engines["django"].from_string("{% load rows %}{% cells row %}").render({"row": row})
+        assert drawn == engines["django"].from_string(loop.replace("\n", "")).render({"row": row})
 
 
 @pytest.mark.django_db
