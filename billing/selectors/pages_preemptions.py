@@ -18,7 +18,7 @@ from billing.selectors.preemptions import MatrixCell, matrix
 from billing.selectors.statements import preemption_records
 from ledger.access import Access
 from ledger.core.periods import Span, to_ms
-from ledger.models import Period
+from ledger.models import HolderKind, Period
 
 WORST_PAIRS = 8
 
@@ -212,6 +212,13 @@ def _side(record: PreemptionRecord, names: Names, role: str, measures: Any) -> S
 def in_words(name: str) -> str:
     """Names are data; only the stand-in for a tenant without an alias has a translation."""
     return _("another tenant") if name == ANOTHER_TENANT else name
+
+
+def shows_victim(access: Access) -> Q:
+    """Records whose victim's workload and key the reader is shown whatever the policy: not another tenant's."""
+    if access.sees_all_tenants:
+        return Q()
+    return Q(victim__in=access.tenant_ids) | ~Q(victim__kind=HolderKind.TENANT)
 
 
 def month_records(period: Period, access: Access) -> QuerySet[PreemptionRecord]:

@@ -1,0 +1,102 @@
+"""What a tenant can search, filter and sort by never finds rows by what others are really called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.http import QueryDict
+from django.test import Client
+from django.urls import reverse
+
+from ledger.api.views import ListView
+from ledger.models import User
+from ledger.views.tables import BoundTable
+from tests.billing.page_books import MONTH, Books, client_of
+from tests.billing.test_api_access import OPERATIONS, address
+from tests.billing.test_api_access import RULES as API_RULES
+from tests.billing.test_api_conventions import needed
+from tests.billing.test_views_access import RULES
+
+pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+
+# Who asks -> names, workload ids and their beginnings, all of others; `wl-3/4` is the source's key of a preemption.
+OTHERS = {
+    "viewer-of-acme": ("gamma", "Gamm", "beta", "wl-2", "wl-3", "wl-3/4"),
+    "viewer-of-gamma": ("acme", "Acm", "beta", "wl-1", "wl-2", "wl-4", "wl-4/a"),
+    "viewer-of-delta": ("acme", "beta", "gamma", "wl-1", "wl-2", "wl-3", "wl-4", "wl-3/4"),
+}
+# Parameters that say what the rows are, not which of them.
+NOT_FILTERS = {"window", "month", "at", "as_of", "by", "step", "include", "language", "excel"}
+
+
+def tables_of(client: Client, name: str, books: Books) -> Iterator[BoundTable]:
+    for who in ("", "acme", "gamma", "delta"):
+        arguments = RULES[name].arguments(books)
+        if "tenant" in arguments:
+            arguments["tenant"] = who or arguments["tenant"]
+        elif who:
+            return
+        context = client.get(reverse(name, kwargs=arguments)).context
+        yield from (context.get("tables") or {}).values() if context is not None else ()
+
+
+@pytest.mark.parametrize("who", OTHERS)
+def test_no_filter_of_a_table_finds_others_by_name(who: str, books: Books, people: dict[str, User]) -> None:
+    client, tried, leaks = client_of(people[who]), 0, []
+    for name, rule in RULES.items():
+        for bound in tables_of(client, name, books) if who in rule.seen_by else ():
+            for column in bound.table.columns:
+                if column.filter is None:
+                    continue
+                choices = [code for code, _shown in column.filter.choices()] if column.filter.choices else []
+                leaks += [(name, column.key, code) for code in choices if code in OTHERS[who]]
+                for secret in OTHERS[who]:
+                    asked = QueryDict(mutable=True)
+                    asked[bound.table.parameter(column.key)] = secret
+                    tried += 1
+                    if list(BoundTable(bound.table, asked).matching):
+                        leaks.append((name, column.key, secret))
+    assert leaks == []
+    assert tried > 30
+
+
+@pytest.mark.parametrize("who", OTHERS)
+def test_the_search_box_finds_nobody_else_by_name(who: str, books: Books, people: dict[str, User]) -> None:
+    client = client_of(people[who])
+    found = {secret: client.get("/search/", {"q": secret}).context["found"] for secret in OTHERS[who]}
+    assert {secret: one for secret, one in found.items() if one} == {}
+
+
+@pytest.mark.parametrize("who", OTHERS)
+def test_no_filter_of_the_api_finds_others_by_name(who: str, books: Books, people: dict[str, User]) -> None:
+    client, tried, leaks = client_of(people[who]), 0, []
+    asker = "stranger" if who == "viewer-of-delta" else "viewer"
+    for one in OPERATIONS:
+        is_list = one.method == "get" and issubclass(one.view, ListView) and "<" not in one.pattern
+        if not is_list or asker not in API_RULES[one.route]["get"]:
+            continue
+        for parameter in sorted(one.view.parameters - NOT_FILTERS):
+            for secret in (OTHERS[who][0], ",".join(OTHERS[who])):
+                asked: dict[str, Any] = {**needed(one.view), parameter: secret}
+                answer = client.get(address(one.pattern, {}), asked)
+                tried += 1
+                if answer.status_code < 400 and answer.json()["results"]:
+                    leaks.append((one.pattern, parameter, secret))
+    assert leaks == []
+    assert tried > 50
+
+
+def test_what_one_is_shown_one_finds(books: Books, finance: Client, people: dict[str, User]) -> None:
+    """Its victim finds a preemption by the source's key and its own work, its cause by the id it is shown."""
+    for client, wanted in (
+        (finance, "wl-3/4"),
+        (client_of(people["viewer-of-gamma"]), "wl-3/4"),
+        (client_of(people["viewer-of-gamma"]), "wl-3"),
+        (client_of(people["viewer-of-acme"]), str(books.record.pk)),
+    ):
+        found = client.get("/search/", {"q": wanted}).context["found"]
+        assert [record.pk for record in found.preemptions] == [books.record.pk], wanted
+    file = client_of(people["viewer-of-acme"]).get(f"/months/{MONTH}/statements/acme/preemptions.csv")
+    assert str(books.record.pk) in file.getvalue().decode()
