@@ -54,7 +54,9 @@ class DisputeRow(serializers.Serializer[Any]):
     statement = serializers.CharField()
     month = serializers.CharField()
     tenant = serializers.CharField()
-    line = serializers.IntegerField()
+    line = serializers.IntegerField(
+        allow_null=True, help_text="its number in the statement as that is now; null: no longer on it"
+    )
     amount = serializers.CharField(allow_null=True)
     state = serializers.CharField()
     opened_by = serializers.CharField()
@@ -111,7 +113,7 @@ def _row(dispute: Dispute) -> dict[str, Any]:
         "statement": dispute.statement.number,
         "month": dispute.statement.period_id,
         "tenant": dispute.statement.tenant.slug,
-        "line": dispute.position,
+        "line": dispute.line_position,
         "amount": None if dispute.amount_micro is None else micro_text(dispute.amount_micro),
         "state": dispute.state,
         "opened_by": dispute.opened_by,

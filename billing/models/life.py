@@ -129,7 +129,11 @@ class Dispute(models.Model):
     """A tenant says that a line of its bill is wrong. What was said stands in the events; this is where it is now.
 
     `line_key` names the line for ever; `position` and `amount_micro` are how it stood when the dispute was opened.
+    Lines of a draft move as others come before them: `line_position` is where it stands now (selectors/disputes.py),
+    None once the statement has it no longer.
     """
+
+    line_position: int | None  # no column: `disputes_for` looks it up
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     statement = models.ForeignKey(Statement, models.PROTECT, related_name="disputes")

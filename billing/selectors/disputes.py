@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import OuterRef, Prefetch, QuerySet, Subquery
 
-from billing.models import Approval, ApprovalKind, Decision, Dispute, DisputeEvent, DisputeState, Statement
+from billing.models import (
+    Approval,
+    ApprovalKind,
+    Decision,
+    Dispute,
+    DisputeEvent,
+    DisputeState,
+    Statement,
+    StatementLine,
+)
 from ledger.access import Access
 from ledger.models import Role
 from ledger.querysets import visible_to
 
 
 def disputes_for(access: Access) -> QuerySet[Dispute]:
-    """Disputes the asker may see with their history, newest first."""
+    """Disputes the asker may see with their history, newest first, and where their lines stand by now."""
     rows = Dispute.objects.select_related("statement__tenant__holder", "statement__period")
     rows = rows.defer("statement__content")
+    lines = StatementLine.objects.filter(statement=OuterRef("statement"), key=OuterRef("line_key"))
+    rows = rows.annotate(line_position=Subquery(lines.values("position")[:1]))
     rows = rows.prefetch_related(Prefetch("events", DisputeEvent.objects.order_by("pk")))
     if access.roles & {Role.FINANCE, Role.AUDITOR} or not access.sees_all_tenants:
         return visible_to(rows, access).order_by("-opened_at", "pk")

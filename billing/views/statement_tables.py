@@ -141,14 +141,10 @@ def _borne_totals(rows: list[Borne]) -> dict[str, int | None]:
 
 
 def disputes_table(rows: Callable[[], list[Dispute]], statement: Statement) -> Table:
-    month, tenant, currency = statement.period_id, statement.tenant.slug, statement.currency
-
-    def place(row: Dispute) -> str:
-        return reverse("billing:statement-line", args=[month, tenant, row.position]) + "#dispute"
-
+    currency = statement.currency
     categories = {line.key: line.category for line in statement.lines.all()}
     columns = [
-        Column("line", _("Line"), of="position", link=place),
+        _line_in_dispute(),
         Column("what", _("What"), of=lambda row: category_name(categories.get(row.line_key, ""))),
         Column("amount", _("Amount"), micro_in(currency), of="amount_micro", unit=currency),
         Column("state", _("State"), words(DISPUTE_STATES.__getitem__)),
@@ -165,13 +161,9 @@ def month_disputes_table(rows: Callable[[], list[Dispute]], currency: str) -> Ta
     def in_turn() -> list[Dispute]:
         return sorted(rows(), key=lambda row: row.state in (DisputeState.ADJUSTED, DisputeState.REJECTED))
 
-    def place(row: Dispute) -> str:
-        named = [row.statement.period_id, row.statement.tenant.slug, row.position]
-        return reverse("billing:statement-line", args=named) + "#dispute"
-
     columns = [
         Column("tenant", _("Tenant"), CODE, of="statement.tenant.slug", filter=TEXT_FILTER),
-        Column("line", _("Line"), of="position", link=place),
+        _line_in_dispute(),
         Column("amount", _("Amount"), micro_in(currency), of="amount_micro", unit=currency),
         Column("state", _("State"), words(DISPUTE_STATES.__getitem__)),
         Column("opened_by", _("Opened by")),
@@ -179,6 +171,22 @@ def month_disputes_table(rows: Callable[[], list[Dispute]], currency: str) -> Ta
         Column("last_word", _("Last word"), of=_last_word, css=lambda row: "wide"),
     ]
     return Table("disputes", in_turn, columns, label=_("Disputes"))
+
+
+def _line_in_dispute() -> Column:
+    """The line where it stands by now: what comes before it moves it, and facts can take it away."""
+
+    def place(row: Dispute) -> str | None:
+        if row.line_position is None:
+            return None
+        named = [row.statement.period_id, row.statement.tenant.slug, row.line_position]
+        return reverse("billing:statement-line", args=named) + "#dispute"
+
+    def shown(row: Dispute) -> Any:
+        gone = format_html('<span class="muted">{}</span>', _("no longer on the statement"))
+        return gone if row.line_position is None else row.line_position
+
+    return Column("line", _("Line"), of="line_position", link=place, html=shown)
 
 
 def _last_word(dispute: Dispute) -> str:

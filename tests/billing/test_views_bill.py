@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -14,10 +15,14 @@ from billing.models import (
     Decision,
     Dispute,
     DisputeState,
+    Statement,
     StatementApproval,
+    StatementState,
     WorkloadDay,
 )
 from billing.services.deeds import decide
+from billing.services.months import compute_month
+from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR, MICRO_PER_UNIT
 from ledger.models import (
     Ledger,
@@ -34,6 +39,7 @@ from ledger.models import (
 from ledger.services.audit import Actor
 from tests.billing.level_facts import hour, identity, make_service
 from tests.billing.page_books import (
+    HOURS_OF_OCTOBER,
     MONTH,
     NEXT_MONTH,
     Books,
@@ -163,6 +169,59 @@ def test_a_dispute_from_the_tenants_form_to_the_credit(books: Books, people: dic
     assert row[1:5] == ("Reserved-but-idle", "16", "adjusted", "viewer-of-acme")
     assert Credit.objects.get().amount_micro == 6_500_000
     assert finance.post(path, {**answer, "deed": "reject"}).status_code == 422
+
+
+def test_a_dispute_leads_to_its_line_wherever_that_stands(books: Books, people: dict[str, User]) -> None:
+    """Its own adjustment puts a line before it; later the facts leave nothing of the line at all."""
+    path = line_path(books)
+    viewer, finance, auditor = (client_of(people[name]) for name in ("viewer-of-acme", "finance", "auditor"))
+    viewer.post(path, {"deed": "dispute", "text": "we released it"})
+    dispute = Dispute.objects.get()
+    finance.post(path, {"deed": "adjust", "dispute": str(dispute.pk), "text": "so you did", "amount": "6.5"})
+    decide(Approval.objects.get().pk, Decision.APPROVED, Actor("bo"))
+    compute_month(Month.parse(MONTH), horizon=hour(HOURS_OF_OCTOBER))
+    statement = books.statement("acme")
+    now = line_position(statement, "reserved_idle")
+    assert now != dispute.position, "the adjustment moved nothing: this test looks at nothing"
+
+    def lists() -> list[tuple[Client, str]]:
+        return [
+            (viewer, ACME),
+            (finance, ACME),
+            (finance, f"/months/{MONTH}/"),
+            (auditor, f"/months/{MONTH}/"),
+        ]
+
+    def api_lines(client: Client) -> list[int | None]:
+        paths = ("disputes/", f"statements/{statement.pk}/disputes/")
+        answers = [client.get(f"/api/v1/{path}").json()["results"] for path in paths]
+        return [row["line"] for rows in answers for row in rows]
+
+    def everything_leads_to_it() -> None:
+        for client, page in lists():
+            links = re.findall(r'href="([^"]*)#dispute"', client.get(page).content.decode())
+            assert links == [f"{ACME}lines/{now}/"], page
+            led_to = shown_text(client.get(links[0]))
+            assert "we released it" in led_to and "so you did" in led_to
+            assert cells(client, page) == (str(now), "so you did")
+        assert api_lines(viewer) == api_lines(finance) == [now] * 2
+
+    def cells(client: Client, page: str) -> tuple[str, str]:
+        head, row = rows_of(client, page, "disputes")
+        return row[head.index("line")], row[head.index("last_word")]
+
+    everything_leads_to_it()
+    line = statement.lines.get(position=now)
+    line.delete()
+    for client, page in lists():
+        answer = client.get(page)
+        assert '#dispute"' not in answer.content.decode()
+        assert "no longer on the statement" in shown_text(answer)
+        assert cells(client, page) == ("", "so you did")
+    assert api_lines(viewer) == api_lines(finance) == [None] * 2
+    line.save()
+    Statement.objects.filter(pk=statement.pk).update(state=StatementState.ISSUED)
+    everything_leads_to_it()
 
 
 def test_finance_rejects_a_dispute(books: Books, people: dict[str, User]) -> None:
