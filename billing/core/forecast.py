@@ -9,14 +9,21 @@ scaled by that ratio over the same months. Integers throughout, so the same book
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ledger.core.units import MS_PER_DAY, round_half_even
 
 WEEKS = 8
 LEAST_OF_WEEKDAY = 2
+RANKS = ((1, 2), (1, 4), (3, 4))  # of what is expected, at least, at most
+_ROOM = 2**57
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,43 +45,79 @@ class DayToCome:
     length_ms: int = MS_PER_DAY
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one forecast goes by. daily: figures of complete days. scale: (what the books say, what the daily figures
+    say) of the same months."""
+
+    to_date: int
+    daily: Mapping[date, int]
+    scale: tuple[int, int] = (1, 1)
+
+
 def forecast(
     to_date: int, daily: Mapping[date, int], to_come: Sequence[DayToCome], scale: tuple[int, int] = (1, 1)
 ) -> Forecast:
-    """daily: figures of complete days. scale: (what the books say, what the daily figures say) of the same months."""
+    """Of one alone; the arguments are those of `Seen`."""
+    return forecasts([Seen(to_date, daily, scale)], to_come)[0]
+
+
+def forecasts(seen: Sequence[Seen], to_come: Sequence[DayToCome]) -> list[Forecast]:
+    """Of each, in this order. Those who were there on the same days are made at once."""
     if not to_come:
-        return Forecast(to_date, to_date, to_date, to_date)
-    if not daily:
-        return Forecast(to_date, None, None, None)
-    alike = [_alike(daily, one.day) for one in to_come]
-    expected, low, high = (
-        to_date
-        + _scaled(
-            sum(
-                round_half_even(quantile(values, *rank) * one.rest_ms, one.length_ms)
-                for values, one in zip(alike, to_come, strict=True)
-            ),
-            scale,
-        )
-        for rank in ((1, 2), (1, 4), (3, 4))
-    )
-    return Forecast(to_date, expected, min(low, high), max(low, high))
+        return [Forecast(one.to_date, one.to_date, one.to_date, one.to_date) for one in seen]
+    of_days: defaultdict[tuple[date, ...], list[int]] = defaultdict(list)
+    for place, one in enumerate(seen):
+        of_days[tuple(one.daily)].append(place)
+    made: dict[int, Forecast] = {}
+    for days, places in of_days.items():
+        ones = [seen[place] for place in places]
+        made.update(zip(places, _of_days(days, ones, to_come), strict=True))
+    return [made[place] for place in range(len(seen))]
 
 
-def _alike(daily: Mapping[date, int], day: date) -> list[int]:
-    """The figures that a day is likely to repeat, in order."""
+def _of_days(days: Sequence[date], ones: Sequence[Seen], to_come: Sequence[DayToCome]) -> list[Forecast]:
+    """`days`: on which all of them were there."""
+    if not days:
+        return [Forecast(one.to_date, None, None, None) for one in ones]
+    rows = [list(one.daily.values()) for one in ones]
+    # Sums of a month's days have room; figures that no ledger has are added up as Python's integers.
+    is_small = all(-_ROOM < value < _ROOM for row in rows for value in (min(row), max(row)))
+    figures: NDArray[Any] = np.array(rows, dtype=np.int64 if is_small else object)
+    column = {day: number for number, day in enumerate(days)}
+    sums = [np.zeros(len(ones), figures.dtype) for _rank in RANKS]
+    for one in to_come:
+        alike = np.sort(figures[:, [column[day] for day in _alike(column, one.day)]], axis=1)
+        for number, rank in enumerate(RANKS):
+            figure = alike[:, _place(alike.shape[1], *rank)]
+            if one.rest_ms != one.length_ms:
+                shares = [round_half_even(value * one.rest_ms, one.length_ms) for value in figure.tolist()]
+                figure = np.array(shares, figures.dtype)
+            sums[number] = sums[number] + figure
+    found = []
+    for one, *parts in zip(ones, *(values.tolist() for values in sums), strict=True):
+        expected, low, high = (one.to_date + _scaled(value, one.scale) for value in parts)
+        found.append(Forecast(one.to_date, expected, min(low, high), max(low, high)))
+    return found
+
+
+def _alike(days: Collection[date], day: date) -> list[date]:
+    """Of these days those that `day` is likely to repeat."""
     same = [day - timedelta(weeks=back) for back in range(1, WEEKS + 1)]
-    values = [daily[one] for one in same if one in daily]
-    if len(values) < LEAST_OF_WEEKDAY:
+    found = [one for one in same if one in days]
+    if len(found) < LEAST_OF_WEEKDAY:
         since = day - timedelta(weeks=WEEKS)
-        values = [value for one, value in daily.items() if since <= one < day] or list(daily.values())
-    return sorted(values)
+        found = [one for one in days if since <= one < day] or list(days)
+    return found
 
 
 def quantile(values: Sequence[int], numerator: int, denominator: int) -> int:
     """By nearest rank: the smallest of the sorted values that so large a part of them does not exceed."""
-    place = -(-len(values) * numerator // denominator)
-    return values[max(place - 1, 0)]
+    return values[_place(len(values), numerator, denominator)]
+
+
+def _place(count: int, numerator: int, denominator: int) -> int:
+    return max(-(-count * numerator // denominator) - 1, 0)
 
 
 def _scaled(value: int, scale: tuple[int, int]) -> int:

@@ -168,9 +168,10 @@ def _begins(day: date, tz: ZoneInfo) -> datetime:
 
 
 def _filled(values: Mapping[str, Days], last: date) -> dict[str, Days]:
+    earliest = min((day for of in values.values() for day in of), default=last)
+    days = [earliest + timedelta(days=number) for number in range((last - earliest).days + 1)]
     filled: dict[str, Days] = {}
     for tenant, of in values.items():
-        first = min(of)
-        days = (first + timedelta(days=number) for number in range((last - first).days + 1))
-        filled[tenant] = {day: of.get(day, 0) for day in days}
+        since = (min(of) - earliest).days
+        filled[tenant] = {day: of.get(day, 0) for day in days[since:]}
     return filled

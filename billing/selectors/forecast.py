@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 from django.db.models import F, Sum
 
 from billing.core.budgets import Spending, applies, passed
-from billing.core.forecast import DayToCome, Forecast, exhausted_ms, forecast
+from billing.core.forecast import DayToCome, Forecast, Seen, exhausted_ms
+from billing.core.forecast import forecasts as made
 from billing.models import Budget, MonthLine
 from billing.selectors.daily_figures import DailyFigures, daily_figures, held_in
 from billing.selectors.periods import horizon_of
@@ -86,25 +87,20 @@ def forecasts(
     first = to_datetime(span.start_ms).astimezone(ZoneInfo(zone)).date()
     last = to_datetime(horizon_ms).astimezone(ZoneInfo(zone)).date()
 
-    def made(daily: Mapping[date, int], to_date: int | None, scale: tuple[int, int]) -> Forecast:
-        so_far = sum(value for day, value in daily.items() if day >= first)
-        complete = {day: value for day, value in daily.items() if day < last}
-        return forecast(so_far if to_date is None else to_date, complete, to_come, scale)
+    def seen_of(daily: Mapping[date, int], to_date: int | None, scale: tuple[int, int]) -> Seen:
+        so_far = sum(value for day, value in daily.items() if day >= first) if to_date is None else to_date
+        complete = {day: value for day, value in daily.items() if day < last} if last in daily else daily
+        return Seen(so_far, complete, scale)
 
-    def amounts(pk: int, slug: str) -> Forecast:
+    def amount_of(pk: int, slug: str) -> Seen:
         daily, lines = figures.amount.get(slug, {}), booked.get(pk, {})
-        return made(daily, lines.get(named, 0), (sum(lines.values()), sum(daily.values())))
+        return seen_of(daily, lines.get(named, 0), (sum(lines.values()), sum(daily.values())))
 
+    amounts = made([amount_of(pk, slug) for pk, slug in seen], to_come)
+    held = made([seen_of(figures.gpu_us.get(slug, {}), None, (1, 1)) for _pk, slug in seen], to_come)
     return [
-        TenantForecast(
-            slug,
-            named,
-            computed_to,
-            amounts(pk, slug),
-            made(figures.gpu_us.get(slug, {}), None, (1, 1)),
-            quotas.get(slug),
-        )
-        for pk, slug in seen
+        TenantForecast(slug, named, computed_to, amount, gpu_us, quotas.get(slug))
+        for (_pk, slug), amount, gpu_us in zip(seen, amounts, held, strict=True)
     ]
 
 

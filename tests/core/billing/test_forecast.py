@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, timedelta
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.core.budgets import Spending, applies, passed
-from billing.core.forecast import DayToCome, Forecast, exhausted_ms, forecast, quantile
+from billing.core.forecast import DayToCome, Forecast, Seen, exhausted_ms, forecast, forecasts, quantile
+from ledger.core.units import round_half_even
 
 DAY_MS = 86_400_000
 MONDAY = date(2026, 10, 5)
@@ -84,6 +86,43 @@ def test_the_range_holds_what_is_expected(values: list[int], days: int, to_date:
     made = forecast(to_date, daily, to_come)
     assert made.low is not None and made.expected is not None and made.high is not None
     assert to_date <= made.low <= made.expected <= made.high
+
+
+def by_hand(one: Seen, to_come: list[DayToCome]) -> Forecast:
+    """The method of domain.md section 9, day by day and with nothing but integers."""
+    if not one.daily:
+        return Forecast(one.to_date, None, None, None)
+    sums = [0, 0, 0]
+    for day in to_come:
+        weekdays = [value for at, value in one.daily.items() if (day.day - at).days in range(7, 57, 7)]
+        recent = [value for at, value in one.daily.items() if 0 < (day.day - at).days <= 56]
+        values = sorted(weekdays if len(weekdays) >= 2 else recent or list(one.daily.values()))
+        for number, rank in enumerate(((1, 2), (1, 4), (3, 4))):
+            sums[number] += round_half_even(quantile(values, *rank) * day.rest_ms, day.length_ms)
+    booked, daily = one.scale
+    scaled = [round_half_even(sum_ * booked, daily) if booked > 0 and daily > 0 else sum_ for sum_ in sums]
+    expected, low, high = (one.to_date + value for value in scaled)
+    return Forecast(one.to_date, expected, min(low, high), max(low, high))
+
+
+_SEEN = st.builds(
+    lambda to_date, ends, values, scale: Seen(
+        to_date, {MONDAY - timedelta(days=ends + place): value for place, value in enumerate(values)}, scale
+    ),
+    st.integers(-(10**12), 10**12),
+    st.sampled_from([1, 1, 1, 2, 40]),
+    st.lists(st.integers(-(10**14), 10**17) | st.integers(0, 2**70), max_size=70),
+    st.tuples(st.integers(-1, 10**15), st.integers(0, 10**15)),
+)
+
+
+@given(st.lists(_SEEN, max_size=6), st.integers(1, 31), st.integers(1, DAY_MS))
+def test_forecasts_of_many_at_once_are_those_by_hand(seen: list[Seen], days: int, rest_ms: int) -> None:
+    to_come = [DayToCome(MONDAY, rest_ms)]
+    to_come += [DayToCome(MONDAY + timedelta(days=number)) for number in range(1, days)]
+    # Twice: some were there on the same days, whatever the others were.
+    both = [*seen, *(replace(one, to_date=one.to_date + 1) for one in reversed(seen))]
+    assert forecasts(both, to_come) == [by_hand(one, to_come) for one in both]
 
 
 def test_when_a_token_quota_runs_out() -> None:
