@@ -16,13 +16,17 @@ from zoneinfo import ZoneInfo
 
 from django.db import connection
 
+from billing.core.allocation import OCCUPIED
 from billing.selectors.prices import PriceSegment, price_parameters
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.units import GPU_US_PER_GPU_HOUR, round_half_even
 
 # Leans on allocation_day_when, or on allocation_day_of_account where tenants are named. `product` is micro units x
-# gpu_us per hour: divided and rounded once per day, outside.
-_SUMS = """
+# gpu_us per hour: divided and rounded once per day, outside. Prices stand side by side before a row meets them: it
+# meets one row of them instead of one per category. What is undelivered or oversold has no price.
+_PRICED = ("reserved_used", "on_demand", "borrowed", "excess", "lent", "reserved_idle")
+_FREE = ("undelivered", "oversold")
+_SUMS = f"""
 WITH price AS (
     SELECT * FROM unnest(
         %(price_pool)s::bigint[], %(price_category)s::text[], %(price_class)s::smallint[],
@@ -30,35 +34,30 @@ WITH price AS (
     ) AS p(pool_id, category, service_class, valid_from, valid_to, price_micro)
 ), cut AS (
     SELECT * FROM unnest(%(cuts)s::timestamptz[]) WITH ORDINALITY AS c(starts_at, number)
-), part AS MATERIALIZED (
-    SELECT account.tenant_id, a.pool_id, a.service_class,
-           width_bucket(a.starts_at, %(cuts)s::timestamptz[]) AS number,
-           sum(a.reserved_used_gpu_us) AS reserved_used, sum(a.on_demand_gpu_us) AS on_demand,
-           sum(a.borrowed_gpu_us) AS borrowed, sum(a.excess_gpu_us) AS excess, sum(a.lent_gpu_us) AS lent,
-           sum(a.reserved_idle_gpu_us) AS reserved_idle, sum(a.undelivered_gpu_us) AS undelivered,
-           sum(a.oversold_gpu_us) AS oversold
-    FROM billing_allocationday a JOIN ledger_account account ON account.id = a.account_id
-    WHERE a.starts_at >= %(from)s AND a.starts_at < %(to)s AND account.tenant_id IS NOT NULL
-      AND (%(tenant_ids)s::bigint[] IS NULL OR account.tenant_id = ANY(%(tenant_ids)s))
-    GROUP BY 1, 2, 3, 4
+), rate AS MATERIALIZED (
+    SELECT cut.number, price.pool_id, price.service_class,
+           {", ".join(f"max(price_micro) FILTER (WHERE category = '{one}') AS {one}" for one in _PRICED)}
+    FROM cut JOIN price ON cut.starts_at >= price.valid_from AND cut.starts_at < price.valid_to
+    GROUP BY 1, 2, 3
+), part AS (
+    SELECT *, width_bucket(starts_at, %(cuts)s::timestamptz[]) AS number FROM billing_allocationday
+    WHERE starts_at >= %(from)s AND starts_at < %(to)s AND (%(tenant_ids)s::bigint[] IS NULL OR account_id IN (
+        SELECT id FROM ledger_account WHERE tenant_id = ANY(%(tenant_ids)s)))
+), summed AS (
+    SELECT part.account_id, part.number,
+           sum({" + ".join(f"coalesce(part.{one}_gpu_us * rate.{one}::numeric, 0)" for one in _PRICED)}) AS product,
+           bool_or({" OR ".join(f"(part.{one}_gpu_us <> 0 AND rate.{one} IS NULL)" for one in _PRICED)}) AS unpriced,
+           sum({" + ".join(f"part.{one}_gpu_us" for one in OCCUPIED)}) AS held_gpu_us
+    FROM part
+    LEFT JOIN rate ON rate.number = part.number AND rate.pool_id = part.pool_id
+        AND rate.service_class = part.service_class
+    WHERE {" OR ".join(f"part.{one}_gpu_us <> 0" for one in (*_PRICED, *_FREE))}
+    GROUP BY 1, 2
 )
-SELECT holder.slug, part.number, sum(c.gpu_us * price.price_micro) AS product,
-       bool_or(price.price_micro IS NULL AND NOT c.is_free) AS unpriced,
-       sum(c.gpu_us) FILTER (WHERE c.is_held) AS held_gpu_us
-FROM part
-JOIN cut ON cut.number = part.number
-JOIN ledger_holder holder ON holder.id = part.tenant_id
-CROSS JOIN LATERAL (VALUES
-    ('reserved_used', part.reserved_used, true, false), ('on_demand', part.on_demand, true, false),
-    ('borrowed', part.borrowed, true, false), ('excess', part.excess, true, false),
-    ('lent', part.lent, false, false), ('reserved_idle', part.reserved_idle, false, false),
-    ('undelivered', part.undelivered, false, true), ('oversold', part.oversold, false, true)
-) AS c(category, gpu_us, is_held, is_free)
-LEFT JOIN price ON price.pool_id = part.pool_id AND price.category = c.category
-    AND price.service_class = part.service_class
-    AND cut.starts_at >= price.valid_from AND cut.starts_at < price.valid_to
-WHERE c.gpu_us <> 0
-GROUP BY 1, 2
+SELECT holder.slug, summed.number, product, unpriced, nullif(held_gpu_us, 0)
+FROM summed
+JOIN ledger_account account ON account.id = summed.account_id
+JOIN ledger_holder holder ON holder.id = account.tenant_id
 """
 
 # Leans on the same. Added up by account before anything is joined to it: there are thirty days of each.
