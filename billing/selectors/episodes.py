@@ -44,17 +44,19 @@ def preempting(span: Span) -> MonthOfPreempting:
     return MonthOfPreempting(found, _balances(measured, found, span))
 
 
-_REMEMBERED: OrderedDict[tuple[str, str, datetime], MonthOfPreempting] = OrderedDict()
+_REMEMBERED: OrderedDict[tuple[str, str, str, str, datetime], MonthOfPreempting] = OrderedDict()
 _MOST_REMEMBERED = 12
 
 
 def preempting_of(period: Period) -> MonthOfPreempting:
     """The same of a month up to its horizon. Nothing of a closed month changes but by computing it again: what was
-    read of one is remembered until then."""
+    read of one is remembered until then. For those who see all tenants: it is everybody's."""
     span = Span(to_ms(period.starts_at), to_ms(period.horizon_at or period.starts_at))
     if period.state != PeriodState.CLOSED or period.computed_at is None:
         return preempting(span)
-    key = (str(connection.settings_dict["NAME"]), period.month, period.computed_at)
+    # One process may look into several databases; names are only theirs on one server.
+    host, port, name = (str(connection.settings_dict[part]) for part in ("HOST", "PORT", "NAME"))
+    key = (host, port, name, period.month, period.computed_at)
     found = _REMEMBERED.pop(key, None) or preempting(span)
     _REMEMBERED[key] = found
     while len(_REMEMBERED) > _MOST_REMEMBERED:

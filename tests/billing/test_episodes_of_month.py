@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from copy import copy
+from typing import Any
+
 import pytest
+from django.db import connection
 
 from billing.core.episodes import Balance
 from billing.models import GpuPrice, RateCard
-from billing.selectors.episodes import preempting
+from billing.selectors import episodes as selector
+from billing.selectors.episodes import MonthOfPreempting, preempting, preempting_of
 from billing.services.months import compute_month
 from ledger.core.periods import Month, Span, to_ms
 from ledger.core.units import GPU_US_PER_GPU_HOUR
+from ledger.models import Membership, Period, PeriodState, Pool, Role, Tenant, User
 from tests.billing.level_facts import (
     MONTH,
     capacity,
@@ -20,13 +27,14 @@ from tests.billing.level_facts import (
     occupancy,
     reservation,
 )
+from tests.billing.page_books import client_of
 from tests.billing.preemption_facts import preemption
 from tests.billing.test_periods_api import client, get
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
 
-def test_two_victims_of_one_preemptor_are_one_episode() -> None:
+def one_episode() -> Pool:
     """acme takes 4 + 4 from gamma at hour 2, starts 6 at hour 3 and runs them until the horizon at hour 10."""
     pool = make_pool()
     make_tenants("acme", "gamma")
@@ -49,7 +57,11 @@ def test_two_victims_of_one_preemptor_are_one_episode() -> None:
         )
     occupancy(pool, "a-1", acme, hour(3), 6_000)
     compute_month(Month.parse(MONTH), horizon=hour(10))
+    return pool
 
+
+def test_two_victims_of_one_preemptor_are_one_episode() -> None:
+    pool = one_episode()
     month = preempting(Span(to_ms(hour(0)), to_ms(hour(10))))
     (episode,) = month.episodes
     assert (episode.preemptor, episode.preemptor_workload, len(episode.preemptions)) == ("acme", "a-1", 2)
@@ -93,3 +105,61 @@ def test_a_month_without_preemptions_has_an_empty_balance(db: None) -> None:
     month = preempting(Span(to_ms(hour(0)), to_ms(hour(2))))
     assert month.episodes == []
     assert month.balances == {"bj-h100": Balance(0, 0, 0, 0, 0, 0)}
+
+
+def test_a_closed_month_is_remembered_of_its_own_database_and_computation_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What another database, month or computation holds is never taken for it; an open month is read every time."""
+    monkeypatch.setattr(selector, "_REMEMBERED", OrderedDict())
+    monkeypatch.setattr(selector, "preempting", lambda span: MonthOfPreempting([], {}))
+    closed = Period(
+        month=MONTH,
+        starts_at=hour(0),
+        ends_at=hour(744),
+        horizon_at=hour(744),
+        computed_at=hour(745),
+        state=PeriodState.CLOSED,
+    )
+
+    def again(**changes: Any) -> MonthOfPreempting:
+        period = copy(closed)
+        for name, value in changes.items():
+            setattr(period, name, value)
+        found = preempting_of(period)
+        assert (preempting_of(period) is found) is (period.state == PeriodState.CLOSED)
+        return found
+
+    seen = [again(), again(month="2026-09"), again(computed_at=hour(746)), again(state=PeriodState.OPEN)]
+    for part in ("NAME", "HOST", "PORT"):
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setitem(connection.settings_dict, part, "7")
+            seen.append(again())
+    assert len({id(one) for one in seen}) == len(seen)
+    assert again() is seen[0]
+    for number in range(20):
+        again(computed_at=hour(800 + number))
+    assert again() is not seen[0]
+    assert len(selector._REMEMBERED) == 12
+
+
+def test_what_is_remembered_for_finance_is_never_a_tenants_to_see() -> None:
+    """acme and gamma themselves had part in the episode: the month's page shows it to finance, and to them neither on
+    the page nor as a file, whoever has looked before."""
+    one_episode()
+    Period.objects.filter(month=MONTH).update(state=PeriodState.CLOSED, cut_sequence=0, closed_at=hour(745))
+    finance, tenants = User.objects.create_user("fay"), User.objects.create_user("tom")
+    Membership.objects.create(user=finance, role=Role.FINANCE)
+    for tenant in Tenant.objects.all():
+        Membership.objects.create(user=tenants, role=Role.TENANT_ADMIN, tenant=tenant)
+    page = f"/months/{MONTH}/"
+    for name in ("episodes", "balance"):
+        address = f"{page}?csv={name}"
+        assert b"".join(client_of(finance).get(address).streaming_content).count(b"\n") >= 2
+        assert client_of(tenants).get(address).status_code == 404
+    shown, hidden = client_of(finance).get(page), client_of(tenants).get(page)
+    assert (shown.status_code, hidden.status_code) == (200, 200)
+    assert b'id="table-tenants"' in hidden.content
+    for mark in (b'id="table-episodes"', b'id="table-balance"', b"a-1"):
+        assert mark in shown.content
+        assert mark not in hidden.content
