@@ -56,6 +56,7 @@ def paths() -> list[str]:
         f"/quota/{window}",
         f"/demand/{window}",
         f"/budgets/?month={LAST}",
+        f"/budgets/?month={LAST.next()}",  # of which every day is still to come: forecasts of everybody
         "/plan/",
         f"/calibration/{window}",
         "/alerts/",
