@@ -24,7 +24,8 @@ def disputes_for(access: Access) -> QuerySet[Dispute]:
     rows = Dispute.objects.select_related("statement__tenant__holder", "statement__period")
     rows = rows.defer("statement__content")
     lines = StatementLine.objects.filter(statement=OuterRef("statement"), key=OuterRef("line_key"))
-    rows = rows.annotate(line_position=Subquery(lines.values("position")[:1]))
+    place = {"line_position": Subquery(lines.values("position")[:1])}
+    rows = rows.annotate(**place)
     rows = rows.prefetch_related(Prefetch("events", DisputeEvent.objects.order_by("pk")))
     if access.roles & {Role.FINANCE, Role.AUDITOR} or not access.sees_all_tenants:
         return visible_to(rows, access).order_by("-opened_at", "pk")
