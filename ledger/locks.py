@@ -22,7 +22,7 @@ class Lock(enum.IntEnum):
     VERIFICATION = 8  # one verification of the books at a time; held by a session and not by a transaction
     EFFECTS = 10  # one worker on previews of changed terms; held by a session and not by a transaction
     COMPUTE = 1  # one computation, close or preview of the books at a time
-    MASTERS = 2  # changes of masters and terms
+    MASTERS = 2  # changes of masters and terms, and asking for them
     PARTITIONS = 3  # creating or dropping request partitions
     CORRECTIONS = (
         5  # shared by bookings of requests, exclusive to bookings of corrections: neither misses the other

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from billing.core.canonical_json import canonical_sha256
 from billing.models import Approval, ApprovalKind, Decision, Statement, StatementApproval, StatementState
+from ledger.locks import Lock, acquire
 from ledger.models import Period
 from ledger.services.audit import Actor, record
 from ledger.services.masters import ensure_books
@@ -48,6 +49,8 @@ def request_approval(
     if not second_person_needed():
         deed(payload, None, by, reason)
         return None
+    # Two that ask for the same at one moment take turns: the second one finds what the first has asked for.
+    acquire(Lock.MASTERS)
     waiting = Approval.objects.filter(kind=kind, payload=payload, decision=Decision.PENDING).first()
     if waiting is not None:
         return waiting

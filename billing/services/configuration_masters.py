@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.db.models import QuerySet
+
 from billing.core import configuration as core
 from billing.core.configuration import Configuration, ConfigurationError
 from billing.models import (
@@ -39,6 +41,7 @@ def apply_ledger(application: Application, wanted: Configuration) -> None:
     if table.billing_time_zone != ledger.billing_time_zone and Period.objects.exists():
         raise ConfigurationError("ledger.billing_time_zone", "cannot change once a month has been computed")
     options = {**ledger.options, **table.options, "showback": table.showback, "approvals": table.approvals}
+    said_before, mode = len(application.diff), ledger.mode
     update_row(
         application,
         "ledger",
@@ -48,6 +51,10 @@ def apply_ledger(application: Application, wanted: Configuration) -> None:
         mode=table.mode,
         options=options,
     )
+    if table.mode != mode:
+        _compute_again()
+    elif len(application.diff) > said_before:
+        _draft_again()
 
 
 def apply_tenants(application: Application, wanted: Configuration) -> None:
@@ -77,14 +84,25 @@ def apply_tenants(application: Application, wanted: Configuration) -> None:
         _draft_again()
 
 
+def _compute_again() -> None:
+    """What has no date but enters figures counts in every month that is not closed, and there for all of it."""
+    for period in _computed_months():
+        masters.mark_pools_dirty(None, period.starts_at, period.ends_at)
+
+
 def _draft_again() -> None:
-    """What a bill says of its tenant follows in every month that is not closed, as facts do: by dirty time."""
+    """What a bill says beside its figures follows in every month that is not closed, as facts do: by dirty time."""
     pool = Pool.objects.order_by("slug").first()
     if pool is None:
         return
-    for period in Period.objects.exclude(state=PeriodState.CLOSED).filter(horizon_at__isnull=False):
+    for period in _computed_months():
         hour = (period.starts_at, period.starts_at + timedelta(hours=1))
         DirtySpan.objects.create(pool=pool, span=hour)
+
+
+def _computed_months() -> QuerySet[Period]:
+    """Those that are not closed and have figures; the others are computed whole when their time comes."""
+    return Period.objects.exclude(state=PeriodState.CLOSED).filter(horizon_at__isnull=False)
 
 
 def apply_identities(application: Application, wanted: Configuration) -> None:
@@ -120,7 +138,10 @@ def apply_pools(application: Application, wanted: Configuration) -> None:
             pool = Pool.objects.create(slug=table.slug, **values)
             application.say("+", f"pool {table.slug} ({table.gpu_model} in {table.cluster})")
         else:
+            stood = (pool.cluster, pool.gpu_model)
             update_row(application, f"pool {table.slug}", pool, **values)
+            if stood != (table.cluster, table.gpu_model):
+                _compute_again()
         masters.ensure_pool_books(pool)
 
 
@@ -139,7 +160,10 @@ def apply_services(application: Application, wanted: Configuration) -> None:
             Identity.objects.get_or_create(kind="service", value=table.slug)
             application.say("+", f"service {table.slug}")
         else:
+            stood = (service.pool_id, service.owner_id)
             update_row(application, f"service {table.slug}", service, **values)
+            if stood != (service.pool_id, service.owner_id):
+                _compute_again()
         for slug in table.shares:
             tenant_named(slug, f"{path}.shares.{slug}")
         add_version(

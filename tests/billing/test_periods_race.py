@@ -12,18 +12,21 @@ import pytest
 from django.db import connections, transaction
 from django.db.models import QuerySet
 
-from billing.models import CloseRun, RunState, Statement, StatementAnnex, StatementState
+from billing.models import Approval, CloseRun, RunState, Statement, StatementAnnex, StatementState
 from billing.selectors.annexes import annex_rows
 from billing.selectors.detail import slices_of_file
-from billing.services import allocation, closing, months, snapshot
+from billing.services import allocation, approvals, closing, months, snapshot
 from billing.services.closing import run_close, start_close
 from billing.services.credits import request_credit
 from billing.services.months import MonthClosed, compute_month
 from billing.services.periods import open_review
+from billing.services.proposals import propose
 from ledger.core.units import GPU_US_PER_GPU_HOUR, MICRO_PER_UNIT
 from ledger.locks import Lock, acquire
 from ledger.models import AuditEntry, Ledger, Period, Pool, Tenant
-from tests.billing.closed_months import ANNA, NOVEMBER_5, OCTOBER, closable_ledger, findings, hold
+from ledger.services.audit import Actor
+from ledger.services.masters import ensure_books
+from tests.billing.closed_months import ANNA, BO, NOVEMBER_5, OCTOBER, closable_ledger, findings, hold
 from tests.billing.level_facts import hour
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgres]
@@ -204,3 +207,30 @@ def test_bookings_go_on_while_files_are_made_and_what_matters_is_in_them(
     assert Statement.objects.get(number="2026-10-beta").total_minor == hours * 300 - 500
     annex = StatementAnnex.objects.get(statement__number="2026-10-beta", name="slots")
     assert sum(one.gpu_us for one in slices_of_file(annex_rows(annex))) == hours * GPU_US_PER_GPU_HOUR
+
+
+@pytest.mark.parametrize(("is_locked", "asked"), [(False, 2), (True, 1)])
+def test_two_who_ask_for_the_same_at_one_moment_ask_once_with_the_lock(
+    monkeypatch: pytest.MonkeyPatch, is_locked: bool, asked: int
+) -> None:
+    """Each has asked and not committed, and waits a while for the other to have asked as well."""
+    ensure_books()
+    if not is_locked:
+        monkeypatch.setattr(approvals, "acquire", lambda lock: None)
+    both, record = threading.Barrier(2), approvals.record
+
+    def together(*args: Any, **kwargs: Any) -> None:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(PATIENCE_S / 2)
+        record(*args, **kwargs)
+
+    monkeypatch.setattr(approvals, "record", together)
+    given: list[Approval | None] = []
+
+    def ask(by: Actor) -> None:
+        row = {"valid_from": "2100-01-01T00:00:00Z", "unreserved_idle": "even"}
+        given.append(propose("policy", row, "agreed", by)[0])
+
+    assert at_once(partial(ask, ANNA), partial(ask, BO)) == []
+    assert Approval.objects.count() == AuditEntry.objects.filter(action="request_approval").count() == asked
+    assert {one.pk for one in given if one} == set(Approval.objects.values_list("pk", flat=True))
