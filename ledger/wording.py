@@ -255,6 +255,9 @@ DISPUTE_PROBLEMS: Words = {
     "already_open": _("This line has a dispute that is not settled: it goes on below."),
     "settled": _("This dispute is settled already."),
     "bad_amount": _("The amount is no decimal number above 0, with 6 places at most."),
+    "too_much": _(
+        "That is more than there is to give back: the amount billed, less what was given back for it before."
+    ),
     "changed": _("Nothing was approved: the draft has changed since you looked. Look at it again."),
     "issued": _("Nothing was approved: the statement is issued already."),
     "decided": _("Nothing was changed: somebody has decided this already."),

@@ -98,7 +98,13 @@ class DecisionBody(serializers.Serializer[Any]):
     note = serializers.CharField(required=False, default="", allow_blank=True)
 
 
-_STATUS = {"no_reason": 422, "bad_amount": 422, "unknown_difference": 404, "unknown_version": 404}
+_STATUS = {
+    "no_reason": 422,
+    "bad_amount": 422,
+    "too_much": 422,
+    "unknown_difference": 404,
+    "unknown_version": 404,
+}
 
 
 @contextmanager

@@ -59,7 +59,8 @@ def adjust_dispute(dispute: Dispute, amount_micro: int, text: str, by: Actor) ->
     """Settle it by giving `amount_micro` back, once a second person approves (at once where none is needed).
 
     Raises:
-        DisputeError: `settled`, `no_reason`.  ApprovalError: `bad_amount`.
+        DisputeError: `settled`, `no_reason`.  ApprovalError: `bad_amount`; `too_much`: more than the line's
+            amount less earlier adjustments of the line.
     """
     dispute = _move(dispute, DisputeState.PROPOSED, text, by, amount_micro=amount_micro)
     statement = dispute.statement

@@ -96,7 +96,7 @@ from billing.views.statement_tables import (
 )
 from ledger.access import Access
 from ledger.core.units import parse_micro
-from ledger.models import Role
+from ledger.models import PeriodState, Role
 from ledger.services.audit import Actor
 from ledger.views.acting import ActingPage, text_of
 from ledger.views.page import Page, billing_zone
@@ -282,7 +282,7 @@ class StatementPage(KnownThenPage, _DisputablePage):
         decide(wanted, decision, by, text_of(form, "note"))
         soon(recompute_open_months.delay)
         if is_approved:
-            return _("The credit is granted; the statement shows it once it is computed.")
+            return _credit_granted(statement)
         return _("The credit is not granted.")
 
     def do(self, form: QueryDict, by: Actor, **kwargs: Any) -> str:
@@ -301,7 +301,7 @@ class StatementPage(KnownThenPage, _DisputablePage):
         approval = request_credit(statement.tenant, statement.period, amount_micro, reason, by)
         soon(recompute_open_months.delay)
         if approval is None:
-            return _("The credit is granted; the statement shows it once it is computed.")
+            return _credit_granted(statement)
         return _("The credit is asked for. A second person in finance decides it on the statement.")
 
     @cached_property
@@ -450,8 +450,23 @@ class StatementLinePage(_DisputablePage):
         state = adjust_dispute(dispute, amount_of(form), text, by).state
         soon(recompute_open_months.delay)
         if state == DisputeState.ADJUSTED:
+            if dispute.statement.period.state == PeriodState.CLOSED:
+                return _(
+                    "The adjustment is granted. This statement is closed and stays as it is: the statement of the "
+                    "earliest month that is not closed shows it, once it is computed."
+                )
             return _("The adjustment is granted; the statement shows it once it is computed.")
         return _("The adjustment is proposed. A second person in finance decides it on the statement.")
+
+
+def _credit_granted(statement: Statement) -> str:
+    """Where the tenant will see it: a closed statement never changes (domain.md section 10)."""
+    if statement.period.state == PeriodState.CLOSED:
+        return _(
+            "The credit is granted. This statement is closed and stays as it is: the statement of the earliest "
+            "month that is not closed shows it, once it is computed."
+        )
+    return _("The credit is granted; the statement shows it once it is computed.")
 
 
 def _line_or_404(statement: Statement, position: int) -> StatementLine:

@@ -310,6 +310,28 @@ def test_a_credit_of_a_closed_month_is_an_adjustment(pool: Pool) -> None:
     assert findings() == []
 
 
+def test_goodwill_gives_back_what_the_month_bills_and_no_more(pool: Pool) -> None:
+    compute_month(OCTOBER, horizon=hour(20))
+    for amount in (10**8, 121):
+        with pytest.raises(ApprovalError, match="is 120; no more") as refused:
+            credit("beta", "2026-10", amount)
+        assert refused.value.code == "too_much"
+    first, second = credit("beta", "2026-10", 100), credit("beta", "2026-10", 21)
+    decide(first.pk, Decision.APPROVED, BO)
+    # The second was asked for while there was enough for it; also before the draft shows the first.
+    for compute in (False, True):
+        if compute:
+            compute_month(OCTOBER, horizon=hour(20))
+        with pytest.raises(ApprovalError, match="is 20; no more"):
+            decide(second.pk, Decision.APPROVED, BO)
+    second.refresh_from_db()
+    assert second.decision == Decision.PENDING
+    decide(credit("beta", "2026-10", 20).pk, Decision.APPROVED, BO)
+    compute_month(OCTOBER, horizon=hour(20))
+    assert total("beta", "2026-10") == 0
+    assert findings() == []
+
+
 def test_a_rejected_credit_never_was(pool: Pool) -> None:
     compute_month(OCTOBER, horizon=hour(20))
     # Whoever asked may withdraw.
@@ -369,6 +391,39 @@ def test_an_adjustment_that_is_not_approved_leaves_the_dispute_open(pool: Pool) 
     dispute.refresh_from_db()
     assert (dispute.state, history(dispute)[-1]) == (DisputeState.OPEN, ("open", "too much", "bo"))
     assert not Credit.objects.exists()
+
+
+def test_adjustments_of_a_line_give_back_its_amount_and_no_more(pool: Pool) -> None:
+    close()
+    dispute = disputed(pool)
+    for amount in (99_999_999, 121):
+        with pytest.raises(ApprovalError, match="is 120; no more") as refused:
+            adjust_dispute(dispute, amount * MICRO_PER_UNIT, "all of it", ANNA)
+        assert refused.value.code == "too_much"
+    dispute.refresh_from_db()
+    assert (dispute.state, Approval.objects.exists()) == (DisputeState.OPEN, False)
+    adjust_dispute(dispute, 100 * MICRO_PER_UNIT, "most of it", ANNA)
+    decide(Approval.objects.get().pk, Decision.APPROVED, BO)
+    # What was given back stands: a second dispute of the line is about the rest.
+    again = disputed(pool)
+    with pytest.raises(ApprovalError, match="is 20; no more"):
+        adjust_dispute(again, 21 * MICRO_PER_UNIT, "the rest and more", ANNA)
+    adjust_dispute(again, 20 * MICRO_PER_UNIT, "the rest", ANNA)
+    decide(Approval.objects.get(decision=Decision.PENDING).pk, Decision.APPROVED, BO)
+    recompute_open_months()
+    assert total("beta") == -120
+    assert findings() == []
+
+
+def test_what_a_draft_bills_when_it_is_granted_bounds_an_adjustment(pool: Pool) -> None:
+    compute_month(OCTOBER, horizon=hour(20))
+    adjust_dispute(disputed(pool), 100 * MICRO_PER_UNIT, "most of it", ANNA)
+    StatementLine.objects.filter(statement__number="2026-10-beta").update(amount_micro=-99 * MICRO_PER_UNIT)
+    with pytest.raises(ApprovalError, match="is 99; no more"):
+        decide(Approval.objects.get().pk, Decision.APPROVED, BO)
+    StatementLine.objects.filter(statement__number="2026-10-beta").delete()
+    with pytest.raises(ApprovalError, match="is 0; no more"):
+        decide(Approval.objects.get().pk, Decision.APPROVED, BO)
 
 
 def test_an_adjustment_of_nothing_is_refused_whole(pool: Pool) -> None:

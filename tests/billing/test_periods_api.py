@@ -136,6 +136,8 @@ def test_a_dispute_is_the_tenants_and_finances_business(pool: Pool) -> None:
     resolve = f"disputes/{dispute['id']}/resolve/"
     assert post(beta, resolve, 403, decision="reject", text="no")["code"] == "not_allowed"
     assert post(finance, resolve, 422, decision="adjust", text="half")["code"] == "bad_amount"
+    too_much = post(finance, resolve, 422, decision="adjust", text="all", amount="120.000001")
+    assert too_much["code"] == "too_much"
     proposed = post(finance, resolve, 200, decision="adjust", text="half", amount="60")
     assert proposed["state"] == "proposed"
     approval = get(finance, "approvals/")["results"][0]
@@ -155,6 +157,7 @@ def test_a_goodwill_credit_waits_for_a_second_person(pool: Pool) -> None:
     given = post(finance, "adjustments/", 201, **credit)
     assert (given["granted"], given["approval"]["payload"]["amount_micro"]) == (False, "5000000")
     assert post(finance, "adjustments/", 422, **credit | {"amount": "-5"})["code"] == "bad_amount"
+    assert post(finance, "adjustments/", 422, **credit | {"amount": "120.01"})["code"] == "too_much"
     assert post(finance, "adjustments/", 422, **credit | {"tenant": "nobody"})["code"] == "unknown_statement"
 
 

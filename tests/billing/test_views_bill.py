@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from billing.models import (
     Approval,
@@ -30,6 +31,7 @@ from ledger.models import (
     ModelName,
     Outcome,
     Period,
+    PeriodState,
     Role,
     Service,
     Tenant,
@@ -154,6 +156,8 @@ def test_a_dispute_from_the_tenants_form_to_the_credit(books: Books, people: dic
     for amount in ("", "0", "-1", "x", "1.1234567"):
         refused = finance.post(path, {**answer, "deed": "adjust", "amount": amount})
         assert refused.status_code == 422, amount
+    refused = finance.post(path, {**answer, "deed": "adjust", "amount": "16.01"})
+    assert refused.status_code == 422 and "more than there is to give back" in shown_text(refused)
     proposed = finance.post(path, {**answer, "deed": "adjust", "amount": "6.5", "text": "half"}, follow=True)
     assert "A second person" in said(proposed)
     decide(Approval.objects.get().pk, Decision.APPROVED, Actor("bo"))
@@ -314,6 +318,31 @@ def test_finance_approves_a_draft_and_gives_a_credit_with_a_second_person(
     assert client_of(second).post(ACME, decision).status_code == 404  # it does not wait any more
     Ledger.objects.update(options={"approvals": False})
     granted = finance.post(ACME, {"deed": "credit", "amount": "2", "reason": "late"}, follow=True)
-    assert "The credit is granted" in said(granted)
+    assert "The credit is granted; the statement shows it" in said(granted)
+    too_much = finance.post(ACME, {"deed": "credit", "amount": "99999999", "reason": "a slip"})
+    assert too_much.status_code == 422 and "more than there is to give back" in shown_text(too_much)
     amounts = Credit.objects.order_by("granted_at").values_list("amount_micro", flat=True)
     assert list(amounts) == [5_000_000, 2_000_000]
+
+
+def test_what_is_granted_for_a_closed_month_is_said_to_come_later(
+    books: Books, people: dict[str, User]
+) -> None:
+    viewer, finance = client_of(people["viewer-of-acme"]), client_of(people["finance"])
+    viewer.post(line_path(books), {"deed": "dispute", "text": "we released it"})
+    given = {"deed": "credit", "amount": "1", "reason": "outage"}
+    finance.post(ACME, given)
+    Period.objects.filter(month=MONTH).update(
+        state=PeriodState.CLOSED, cut_sequence=0, closed_at=timezone.now()
+    )
+    second = User.objects.create_user("bo")
+    Membership.objects.create(user=second, role=Role.FINANCE)
+    decision = {"deed": "decide", "approval": str(Approval.objects.get().pk), "decision": "approved"}
+    answers = [client_of(second).post(ACME, decision, follow=True)]
+    Ledger.objects.update(options={"approvals": False})
+    answers.append(finance.post(ACME, given, follow=True))
+    adjusted = {"deed": "adjust", "dispute": str(Dispute.objects.get().pk), "text": "half", "amount": "1"}
+    answers.append(finance.post(line_path(books), adjusted, follow=True))
+    for answer in answers:
+        assert "is granted. This statement is closed and stays as it is" in said(answer)
+    assert Credit.objects.count() == 3
