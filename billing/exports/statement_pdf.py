@@ -120,6 +120,7 @@ def _labels(statement: Statement) -> dict[str, str]:
         "cost_center": _("cost center"),
         "total": _("Total"),
         "lines": _("Lines"),
+        "number": _("Line"),
         "what": _("What"),
         "details": _("Details"),
         "quantity": f"{_('Quantity')} {hours}",
@@ -161,6 +162,7 @@ def _group(group: LineGroup, statement: Statement, zone: ZoneInfo) -> dict[str, 
 def _line(line: StatementLine, statement: Statement, zone: ZoneInfo) -> dict[str, str]:
     amount = line.amount_minor
     return {
+        "number": str(line.position),
         "what": category_name(line.category),
         "details": _details(line, statement, zone),
         "quantity": _quantity(line),

@@ -19,6 +19,7 @@ from ledger.templatetags.figures import price as shown_price
 from ledger.views.table_groups import Grouping
 from ledger.views.tables import (
     CATEGORY,
+    COUNT,
     PRICE,
     TEXT,
     Column,
@@ -60,10 +61,12 @@ def lines_table(
         "lines",
         rows,
         [
+            Column("line", _("Line"), COUNT, of="position"),
             Column(
                 "category",
                 _("What"),
                 CATEGORY,
+                css=lambda line: "name",
                 link=lambda line: reverse("billing:statement-line", args=[month, slug, line.position]),
                 filter=Filter(choices=categories),
             ),
@@ -84,7 +87,6 @@ def lines_table(
                 html=_amount(currency),
                 unit=currency,
             ),
-            Column("line", _("Line"), of="position", on_page=False),
             Column("kind", _("Kind"), words(line_kind), filter=choices_of(_KINDS, line_kind), on_page=False),
             *[
                 Column(name, title, TEXT, on_page=False)

@@ -45,6 +45,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
@@ -222,9 +223,12 @@ class Head:
 
 @dataclass(frozen=True)
 class Cell:
+    """`span`: how many columns the label of sums takes."""
+
     shown: Any
     url: str | None
     css: str
+    span: int = 1
 
 
 @dataclass(frozen=True)
@@ -357,14 +361,15 @@ class BoundTable:
         return self._sums(self.table.totals(), self.table.totals_label or _("Total"))
 
     def _sums(self, sums: Mapping[str, Any], label: Text) -> list[Cell]:
-        return [
-            Cell(
-                label if number == 0 else _total(column, sums),
-                None,
-                "number" if column.kind.is_number else "",
-            )
-            for number, column in enumerate(self.columns)
+        """The label takes the numbers that its rows begin with, too: they are as narrow as a number."""
+        columns = self.columns
+        numbers = takewhile(lambda column: column.kind.is_number and column.key not in sums, columns)
+        span = min(1 + len(list(numbers)), len(columns))
+        of_sums = [
+            Cell(_total(column, sums), None, "number" if column.kind.is_number else "")
+            for column in columns[span:]
         ]
+        return [Cell(label, None, "", span), *of_sums]
 
     @property
     def filters(self) -> list[FilterField]:

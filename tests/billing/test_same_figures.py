@@ -127,15 +127,13 @@ def test_a_bill_is_the_same_on_its_page_in_its_file_and_from_the_api(demo_month:
 
 
 def lines_on_page(page: str) -> dict[str, tuple[str, str, str]]:
-    """Position -> exact quantity, unit price and printed amount."""
+    """Number -> exact quantity, unit price and printed amount. The number is shown, and the link leads to its line."""
     tables = Tables(page)
     rows = tables.found["table-lines"]
     links = tables.links["table-lines"]
     positions = [link.rstrip("/").split("/")[-1] for link in links if "/lines/" in link]
-    return {
-        position: (figure(cells[2]), figure(cells[3]), cells[4][-1])
-        for position, cells in zip(positions, rows, strict=True)
-    }
+    assert [figure(cells[0]) for cells in rows] == positions
+    return {figure(cells[0]): (figure(cells[3]), figure(cells[4]), cells[5][-1]) for cells in rows}
 
 
 def figure(cell: list[str]) -> str:
