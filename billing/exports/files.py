@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from django.db import connection, transaction
 from django.utils.translation import gettext
 
 from billing.core.focus_columns import (
@@ -28,6 +27,7 @@ from billing.selectors.statements import statements_for
 from ledger.access import Access
 from ledger.core.csv_stream import csv_pieces, with_headings
 from ledger.models import Period
+from ledger.snapshots import in_snapshot
 
 _STATEMENTS_A_FETCH = 50
 
@@ -105,7 +105,7 @@ def statement_file(
     annex = annex_of(statement, name, access)
     if annex is not None:
         return with_headings(annex_pieces(annex), headings)
-    return _in_snapshot(lambda: csv_pieces(chosen.columns, chosen.rows(statement, access), headings=headings))
+    return in_snapshot(lambda: csv_pieces(chosen.columns, chosen.rows(statement, access), headings=headings))
 
 
 def month_file(period: Period, name: str, access: Access, *, excel: bool = False) -> Iterator[bytes]:
@@ -120,21 +120,7 @@ def month_file(period: Period, name: str, access: Access, *, excel: bool = False
             chosen.columns, chosen.rows(streamed, Names(access, at=period.starts_at)), headings=headings
         )
 
-    return _in_snapshot(pieces)
-
-
-def _in_snapshot(pieces: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
-    """All of a file is of one instant, even if the month is computed again while it streams.
-
-    Within a surrounding transaction that transaction has to do.
-    """
-    if connection.in_atomic_block:
-        yield from pieces()
-        return
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        yield from pieces()
+    return in_snapshot(pieces)
 
 
 def checksum(pieces: Iterable[bytes], name: str) -> bytes:

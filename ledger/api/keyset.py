@@ -44,6 +44,11 @@ def written(rows: QuerySet[Any], row: Any, *, backwards: bool) -> str:
     return base64.urlsafe_b64encode((MARK + text).encode()).decode().rstrip("=")
 
 
+def place_after(rows: QuerySet[Any], row: Any) -> Place:
+    """Where the list goes on after `row`."""
+    return Place(tuple(getattr(row, field.attname) for field, _falls in _order(rows)), is_backwards=False)
+
+
 def is_key(cursor: str) -> bool:
     return cursor.startswith(base64.urlsafe_b64encode(MARK.encode()).decode()[:2])
 

@@ -4,12 +4,13 @@ spreadsheets). An instant is the same text in both, and in every file of the led
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from django.utils.translation import gettext
 from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
 from rest_framework.utils.encoders import JSONEncoder
 
 from ledger.core.csv_stream import csv_pieces
@@ -28,7 +29,7 @@ class JsonRenderer(JSONRenderer):
 
 
 class CsvRenderer(BaseRenderer):
-    """A page of results as CSV; the cursor of the next page stands in the `Link` header."""
+    """Rows as CSV: a page where one was asked for, its neighbours in the `Link` header; else the whole list."""
 
     media_type = "text/csv"
     format = "csv"
@@ -48,16 +49,24 @@ class CsvRenderer(BaseRenderer):
         columns = list(rows[0]) if rows else shown_columns()
         if not columns:
             return b""
-        headings = (
-            [gettext(column.replace("_", " ")) for column in columns] if _excel(renderer_context) else None
-        )
-        values = ([_flat(row[column]) for column in columns] for row in rows)
-        return b"".join(csv_pieces(columns, values, headings=headings))
+        request = (renderer_context or {}).get("request")
+        headings = headings_of(columns) if request is not None and is_for_spreadsheets(request) else None
+        return b"".join(csv_pieces(columns, csv_rows(columns, rows), headings=headings))
 
 
-def _excel(context: Mapping[str, Any] | None) -> bool:
-    request = (context or {}).get("request")
-    return request is not None and request.query_params.get("excel") == "1"
+def csv_rows(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Any]]:
+    """The cells of each row; what is a structure in JSON is its JSON text in a cell."""
+    return ([_flat(row[column]) for column in columns] for row in rows)
+
+
+def headings_of(columns: Sequence[str]) -> list[str]:
+    """In the reader's language."""
+    return [gettext(column.replace("_", " ")) for column in columns]
+
+
+def is_for_spreadsheets(request: Request) -> bool:
+    """`?excel=1`."""
+    return request.query_params.get("excel") == "1"
 
 
 def _flat(value: Any) -> Any:

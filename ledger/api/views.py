@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from functools import cache
@@ -19,9 +19,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ledger.access import Access, access_of_user
-from ledger.api import keyset
+from ledger.api import keyset, whole_lists
 from ledger.api.parameters import CURSOR, ordering_by, refuse_malformed, some_of
 from ledger.api.problems import Problem
+from ledger.api.renderers import is_for_spreadsheets
 
 # Understood by every list.
 LIST_PARAMETERS = frozenset({"format", "excel", "fields", "ordering", "cursor", "page_size"})
@@ -95,7 +96,9 @@ class LedgerView(APIView):
 
 
 class ListView(LedgerView):
-    """A list endpoint: `?page_size`, `?cursor`, `?fields`, `?ordering`, `?format=csv`."""
+    """A list endpoint: `?page_size`, `?cursor`, `?fields`, `?ordering`, `?format=csv`.
+
+    CSV without `page_size` and `cursor` is the whole list."""
 
     # What the rows' own source can order by; by any other field of the rows the view sorts, if they are not too many.
     orderings: ClassVar[frozenset[str]] = frozenset()
@@ -147,13 +150,20 @@ class ListView(LedgerView):
     def page(
         self, fetch: Callable[[int, int], Sequence[Any]], to_row: Callable[[Any], dict[str, Any]]
     ) -> Response:
-        """One page. `fetch(offset, limit)` gives rows in a total, stable order."""
+        """One page, or as CSV without a page asked for all. `fetch(offset, limit)` gives rows in a total, stable
+        order."""
         size = self._page_size()
         offset = self._offset()
         sort = self._sorted_by()
+        if whole_lists.is_wanted(self.request):
+            size = MAX_SORTED if sort else whole_lists.COMPUTED_AT_ONCE
         if sort is None:
             found = list(fetch(offset, size + 1))
             rows = [to_row(item) for item in found[:size]]
+            if len(found) > size and whole_lists.is_wanted(self.request):
+                # Made here, not while it is sent: what `fetch` reads may stand in a transaction of the view's.
+                whole = self._whole(found[0], to_row, lambda: whole_lists.computed(fetch))
+                return Response(whole_lists.Streamed(list(whole.pieces)))
         else:
             found = self._sorted([to_row(item) for item in fetch(0, MAX_SORTED + 1)], *sort)[
                 offset : offset + size + 1
@@ -179,12 +189,16 @@ class ListView(LedgerView):
         if self._sorted_by() is not None or not is_ours or not keyset.suits(rows):
             return self.page(lambda offset, limit: list(rows[offset : offset + limit]), to_row)
         size = self._page_size()
+        if whole_lists.is_wanted(self.request):
+            size = whole_lists.ROWS_AT_ONCE
         try:
             place = keyset.read(rows, cursor) if cursor else None
         except keyset.BadCursor:
             raise Problem(422, "bad_cursor", "This cursor is not one of ours.", parameter="cursor") from None
         found = keyset.page_at(rows, place, size + 1)
         is_more = len(found) > size
+        if is_more and whole_lists.is_wanted(self.request):
+            return Response(self._whole(found[0], to_row, lambda: whole_lists.stored(rows)))
         is_backwards = place is not None and place.is_backwards
         shown = found[-size:] if is_backwards else found[:size]
         has_next, has_previous = (True, is_more) if is_backwards else (is_more, place is not None)
@@ -194,6 +208,19 @@ class ListView(LedgerView):
         if shown and has_previous:
             previous = self._address(keyset.written(rows, shown[0], backwards=True))
         return self._page_answer([to_row(item) for item in shown], following, previous)
+
+    def _whole(
+        self, first: Any, to_row: Callable[[Any], dict[str, Any]], items: Callable[[], Iterable[Any]]
+    ) -> whole_lists.Streamed:
+        """A list of more rows than are held at once, as CSV."""
+        columns = list(self._pick([to_row(first)])[0])
+        excel = is_for_spreadsheets(self.request)
+        return whole_lists.file_of(lambda: map(to_row, items()), columns, excel=excel)
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(response, Response) and isinstance(response.data, whole_lists.Streamed):
+            response = response.data.response()
+        return super().finalize_response(request, response, *args, **kwargs)
 
     def _sorted(self, rows: list[dict[str, Any]], field: str, descending: bool) -> list[dict[str, Any]]:
         """By what is shown, so that an order tells nothing of what is not."""
@@ -259,7 +286,7 @@ def list_parameters(view: ListView) -> list[OpenApiParameter]:
         OpenApiParameter(
             "page_size",
             {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": PAGE_SIZE},
-            description=f"1 to {MAX_PAGE_SIZE}",
+            description=f"1 to {MAX_PAGE_SIZE}; CSV with neither this nor `cursor` is the whole list",
         ),
         OpenApiParameter(
             "fields",

@@ -113,6 +113,49 @@ def test_every_list_keeps_the_conventions(books: Books) -> None:
     assert len(LISTS) > 40
 
 
+def test_csv_without_a_page_asked_for_is_the_whole_of_every_list(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many pages or reads it takes; a page that is asked for stays one, and says where the next is."""
+    monkeypatch.setattr("ledger.api.views.PAGE_SIZE", 1)
+    monkeypatch.setattr("ledger.api.whole_lists.ROWS_AT_ONCE", 1)
+    monkeypatch.setattr("ledger.api.whole_lists.COMPUTED_AT_ONCE", 1)
+    api, wrong, longer = api_of(), [], 0
+    for pattern, view in LISTS:
+        asked = {**needed(view), "format": "csv"}
+        if view.__name__ == "PlanView":
+            asked["pool"] = books.pool.slug
+        expected = api.get(filled(pattern), {**asked, "page_size": "10000"})
+        rows = len(table(expected))
+        answer = api.get(filled(pattern), asked)
+        found = answer.getvalue()
+        if answer.status_code != 200 or found != expected.content or "Link" in answer:
+            wrong.append((pattern, rows, answer.status_code, found[:300], expected.content[:300]))
+        if rows > 1:
+            longer += 1
+            page = api.get(filled(pattern), {**asked, "page_size": "1"})
+            if len(table(page)) != 1 or 'rel="next"' not in page.headers.get("Link", ""):
+                wrong.append((pattern, "page", page.headers.get("Link")))
+            ordered = api.get(filled(pattern), {**asked, "ordering": found.decode().split(",")[0]})
+            if len(list(csv.reader(io.StringIO(ordered.getvalue().decode(), newline="")))) != rows + 1:
+                wrong.append((pattern, "ordered"))
+    assert wrong == []
+    assert longer > 10
+
+
+def test_a_list_too_long_to_compute_as_one_file_says_so(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ledger.api.whole_lists.COMPUTED_AT_ONCE", 1)
+    path, asked = "/api/v1/allocations/", {"window": MONTH, "by": "tenant", "format": "csv"}
+    rows = len(table(api_of().get(path, {**asked, "page_size": "10000"})))
+    monkeypatch.setattr("ledger.api.whole_lists.MAX_COMPUTED", rows)
+    assert len(api_of().get(path, asked).getvalue().decode().splitlines()) == rows + 1
+    monkeypatch.setattr("ledger.api.whole_lists.MAX_COMPUTED", rows - 1)
+    refused = api_of().get(path, asked)
+    assert (refused.status_code, refused.json()["code"]) == (422, "too_many_rows")
+
+
 def _faults(api: APIClient, path: str, asked: dict[str, str], answer: Any) -> Iterator[tuple[object, ...]]:
     document = answer.json()
     if set(document) != {"next", "previous", "results"}:

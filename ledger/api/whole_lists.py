@@ -1,0 +1,77 @@
+"""A list as one CSV file (interfaces.md, Conventions): all of its rows, however many, in constant memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import StreamingHttpResponse
+from rest_framework.request import Request
+
+from ledger.api import keyset
+from ledger.api.problems import Problem
+from ledger.api.renderers import csv_rows, headings_of
+from ledger.core.csv_stream import csv_pieces
+from ledger.snapshots import in_snapshot
+
+# Rows read at a time; a list that ends within the first of them is an ordinary answer with its ETag.
+ROWS_AT_ONCE = 2_000
+# What has to be computed for a question is computed anew for every piece of it.
+COMPUTED_AT_ONCE = 20_000
+MAX_COMPUTED = 200_000
+
+Fetch = Callable[[int, int], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """The body of an answer that is made while it is sent."""
+
+    pieces: Iterable[bytes]
+
+    def response(self) -> StreamingHttpResponse:
+        return StreamingHttpResponse(self.pieces, content_type="text/csv; charset=utf-8")
+
+
+def is_wanted(request: Request) -> bool:
+    """CSV that asks for no page is the whole list."""
+    return request.accepted_renderer.format == "csv" and not (
+        request.query_params.keys() & {"cursor", "page_size"}
+    )
+
+
+def file_of(rows: Callable[[], Iterable[dict[str, Any]]], columns: Sequence[str], *, excel: bool) -> Streamed:
+    """Of one instant. Headings are in the reader's language, so they are made before anything is sent."""
+    headings = headings_of(columns) if excel else None
+    return Streamed(
+        in_snapshot(
+            lambda: csv_pieces(columns, csv_rows(columns, rows()), headings=headings), read_only=False
+        )
+    )
+
+
+def stored(rows: QuerySet[Any]) -> Iterator[Any]:
+    """The rows of a list that keyset cursors suit, read some at a time."""
+    place = None
+    while found := keyset.page_at(rows, place, ROWS_AT_ONCE):
+        yield from found
+        if len(found) < ROWS_AT_ONCE:
+            return
+        place = keyset.place_after(rows, found[-1])
+
+
+def computed(fetch: Fetch) -> Iterator[Any]:
+    """All that `fetch(offset, limit)` gives. Raises Problem where that is more than MAX_COMPUTED rows: no file may
+    look whole that is not."""
+    for offset in range(0, MAX_COMPUTED + 1, COMPUTED_AT_ONCE):
+        found = fetch(offset, COMPUTED_AT_ONCE if offset < MAX_COMPUTED else 1)
+        if offset == MAX_COMPUTED and found:
+            detail = (
+                f"More than {MAX_COMPUTED} rows are not one file: ask for less, or for pages with page_size."
+            )
+            raise Problem(422, "too_many_rows", detail, parameter="page_size")
+        yield from found
+        if len(found) < COMPUTED_AT_ONCE:
+            return
