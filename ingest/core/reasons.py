@@ -44,3 +44,6 @@ REASONS: dict[str, str] = {
     "not_an_array": _("the array of events is damaged here; everything before was read"),
 }
 """Codes of quarantine, and what each means. Adapters bring their own for native records."""
+
+OF_THE_REST = frozenset({"broken_compression", "unpacked_too_large", "too_many_events", "not_an_array"})
+"""Those that say that nothing after this could be read."""

@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 EXIT_FAILURE = 1
 EXIT_BAD_INPUT = 2
+EXIT_INCOMPLETE = 3
 EXIT_INTERRUPTED = 130
 
 
@@ -29,9 +30,13 @@ class CommandFailed(CommandError):
     """The input was fine and the work still could not be done, or found something wrong: exit 1."""
 
 
+class InputBrokeOff(CommandError):
+    """All that could be read was done, and there was more that could not be read: exit 3."""
+
+
 class LedgerCommand(BaseCommand):
     """Base of all commands. Set `help` and `example`; `BadInput` (or any `CommandError`) exits with 2,
-    `CommandFailed` with 1, both after one line and without a traceback."""
+    `CommandFailed` with 1, `InputBrokeOff` with 3, each after one line and without a traceback."""
 
     example = ""
     needs_tables = True
@@ -54,6 +59,8 @@ class LedgerCommand(BaseCommand):
             self._leave(options, "interrupted", EXIT_INTERRUPTED)
         except CommandFailed as error:
             self._leave(options, str(error), EXIT_FAILURE)
+        except InputBrokeOff as error:
+            self._leave(options, str(error), EXIT_INCOMPLETE)
         except CommandError as error:
             self._leave(options, str(error), EXIT_BAD_INPUT)
         except EmbeddedServiceError as error:

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from ingest.management.commands import import_events
 from ingest.models import Batch, QuarantinedEvent
 from ingest.services import importing
 from ledger.core import zstd
+from ledger.management.base import InputBrokeOff
 from ledger.models import AuditEntry, Event, Level, Source
 from tests.ingest.feeding import all_facts, deliver, event, lines, occupancy, small_world
 
@@ -129,16 +131,78 @@ def test_a_line_of_many_mebibytes_and_a_broken_end(tmp_path: Path) -> None:
     packed = gzip.compress(lines(some(1)[0], huge, *some(40)[1:]), 1)
     file = tmp_path / "a.ndjson.gz"
     file.write_bytes(packed[:-200])
-    told = said("import_events", str(file))
-    assert "broken_compression: 1" in told and "event_too_large: 1" in told
+    told = io.StringIO()
+    with pytest.raises(InputBrokeOff):
+        call_command("import_events", str(file), stdout=told, stderr=io.StringIO())
+    assert "broken_compression: 1" in told.getvalue() and "event_too_large: 1" in told.getvalue()
     assert QuarantinedEvent.objects.get(reason="event_too_large").event_id == "big"
     assert Event.objects.filter(event_id="o-0").exists()
+
+
+def status_of(*arguments: str) -> int:
+    """The exit status on the command line."""
+    command = import_events.Command(stdout=io.StringIO(), stderr=io.StringIO())
+    try:
+        command.run_from_argv(["manage.py", "import_events", *arguments])
+    except SystemExit as left:
+        return int(left.code or 0)
+    return 0
+
+
+def test_a_file_that_breaks_off_is_told_by_the_exit_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every form, also when it comes again; what could be read is booked. Refused lines in between are not that."""
+    monkeypatch.setattr(importing, "BATCH_EVENTS", 4)
+    monkeypatch.setattr("django.core.management.base.connections.close_all", lambda: None)
+    Source.objects.create(uri="/x", name="x", adapter="cloudevents", config={})
+    content, array = lines(*some(10)), json.dumps(some(10)).encode()
+    whole = {
+        "a.ndjson": content,
+        "a.ndjson.gz": gzip.compress(content),
+        "a.ndjson.zst": zstd.compress(content),
+        "a.json": array,
+    }
+    for name, body in whole.items():
+        for cut in (0, 7):
+            (tmp_path / name).write_bytes(body[: len(body) - cut])
+            for again in ("--source=x",), (), ():
+                assert (name, cut, again, status_of(str(tmp_path / name), *again)) == (
+                    name,
+                    cut,
+                    again,
+                    3 if cut else 0,
+                )
+    assert Event.objects.count() == 10
+    (tmp_path / "b.ndjson").write_bytes(
+        lines(b"{broken", some(11)[10], event("nothing", "n", "2026-10-01T00:00:00Z"))
+    )
+    assert status_of(str(tmp_path / "b.ndjson")) == 0
+    (tmp_path / "a.ndjson.gz").write_bytes(whole["a.ndjson.gz"][:-7])
+    for options in ("--dry-run", "--verbosity=0"):
+        assert status_of(str(tmp_path / "a.ndjson.gz"), str(tmp_path / "b.ndjson"), options) == 3
+    assert status_of(str(tmp_path / "nothing")) == 2
+    assert Event.objects.count() == 11
+
+
+def test_progress_shows_the_bytes_that_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledger.management.progress.LINE_SECONDS", 0.0)
+    file = tmp_path / "a.ndjson"
+    file.write_bytes(lines(*some(10)))
+    told = io.StringIO()
+    call_command("import_events", str(file), stdout=io.StringIO(), stderr=told)
+    size = file.stat().st_size
+    shown = [
+        line for line in told.getvalue().splitlines() if "booking" in line or "10 events settled" in line
+    ]
+    assert len(shown) > 1
+    assert all(f": {size} of {size} bytes (100 %)" in line for line in shown)
 
 
 def test_a_source_reads_its_native_format(tmp_path: Path) -> None:
     Source.objects.create(uri="/x", name="x", adapter="cloudevents", config={})
     file = tmp_path / "a.json"
-    file.write_bytes(lines(*some(3), b"[1, 2"))
+    file.write_bytes(lines(b"[1, 2", *some(3)))
     told = said("import_events", str(file), source="x")
     assert told.startswith("received 4, booked 3, duplicate 0, conflict 0, quarantined 1")
     with pytest.raises(CommandError, match="no source is called 'y'; configured: x"):

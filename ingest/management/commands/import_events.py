@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from django.core.management.base import CommandParser
+from django.db.models import Q
 
 from ingest.collectors.native import UnknownSource, canonical_lines
+from ingest.core.reasons import OF_THE_REST
 from ingest.models import QuarantinedEvent
 from ingest.services.booking import Receipt
-from ingest.services.importing import import_parts, native_lines, parts_of, parts_of_lines
-from ledger.management.base import BadInput, LedgerCommand
+from ingest.services.importing import Part, import_parts, native_lines, parts_of, parts_of_lines
+from ledger.management.base import BadInput, InputBrokeOff, LedgerCommand
 from ledger.management.progress import Progress
 
-CHUNK_BYTES = 1024 * 1024
+CHUNK_BYTES = 256 * 1024
 ENCODINGS = {".gz": "gzip", ".zst": "zstd"}
 COUNTS = ("received", "booked", "duplicate", "conflict", "quarantined")
 
@@ -26,7 +28,9 @@ COUNTS = ("received", "booked", "duplicate", "conflict", "quarantined")
 class Command(LedgerCommand):
     help = (
         "Import events: CloudEvents as one object, an array, or one per line; .gz and .zst are unpacked. "
-        "Safe to interrupt and to run again. With --source the files are in that source's native format."
+        "Safe to interrupt and to run again. With --source the files are in that source's native format. "
+        "Exit status: 0 all was read (single lines may be in quarantine, see the counts), 2 bad input, "
+        "3 a file breaks off or is damaged: what could be read of it is booked."
     )
     example = "manage.py import_events events.ndjson.gz    |    zcat big.gz | manage.py import_events -"
 
@@ -40,20 +44,27 @@ class Command(LedgerCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         totals: Counter[str] = Counter()
         reasons: Counter[str] = Counter()
+        broken: list[str] = []
         try:
             for name in options["files"]:
-                for receipt in self.receipts(name, options):
+                end = _End()
+                for receipt in self.receipts(name, options, end):
                     totals.update({count: getattr(receipt, count) for count in COUNTS})
                     if receipt.quarantined or receipt.conflict:
                         reasons.update(_reasons(receipt))
+                    end.look(receipt)
+                if end.is_broken:
+                    broken.append(name if name != "-" else "standard input")
         except UnknownSource as error:
             raise BadInput(str(error)) from None
         if options["verbosity"]:
             self.stdout.write(", ".join(f"{count} {totals[count]}" for count in COUNTS))
             for reason, count in sorted(reasons.items()):
                 self.stdout.write(f"  {reason}: {count}")
+        if broken:
+            raise InputBrokeOff(f"{', '.join(broken)}: breaks off or is damaged; all before that was read")
 
-    def receipts(self, name: str, options: dict[str, Any]) -> Iterator[Receipt]:
+    def receipts(self, name: str, options: dict[str, Any], end: _End) -> Iterator[Receipt]:
         with _opened(name) as stream:
             size = None if name == "-" else Path(name).stat().st_size
             label = f"Reading {name}" if name != "-" else "Reading standard input"
@@ -72,9 +83,33 @@ class Command(LedgerCommand):
                 else:
                     parts = parts_of(chunks, encoding)
                 tally = _Tally(shown)
+                parts = end.watched(parts)
                 for receipt in import_parts(parts, name, dry_run=options["dry_run"], judged=tally.judged):
                     tally.settle(receipt)
                     yield receipt
+
+
+class _End:
+    """Whether a file was read to its end: neither the rest of it nor its last line was refused as broken."""
+
+    def __init__(self) -> None:
+        self._last_line = 0
+        self.is_broken = False
+
+    def watched(self, parts: Iterable[Part]) -> Iterator[Part]:
+        for part in parts:
+            self._last_line = part.first_line + len(part.raw) - 1
+            yield part
+
+    def look(self, receipt: Receipt) -> None:
+        """After each part; of all parts only the last can end a file."""
+        refused = QuarantinedEvent.objects.filter(batch=receipt.batch)
+        self.is_broken = (
+            bool(receipt.quarantined)
+            and refused.filter(
+                Q(reason__in=OF_THE_REST) | Q(reason="not_json", line=self._last_line)
+            ).exists()
+        )
 
 
 class _Tally:
@@ -117,8 +152,8 @@ def _opened(name: str) -> BinaryIO:
 
 def _chunks(stream: BinaryIO, shown: Any) -> Iterator[bytes]:
     while chunk := stream.read(CHUNK_BYTES):
-        yield chunk
         shown.advance(len(chunk))
+        yield chunk
 
 
 def _reasons(receipt: Receipt) -> Counter[str]:
