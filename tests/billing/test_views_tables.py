@@ -173,6 +173,11 @@ def test_finance_finds_a_month_s_disputes_on_its_page_those_without_an_answer_fi
             call_command("open_dispute", *nowhere, **said)
     with pytest.raises(CommandError, match="there is no such line"):
         call_command("open_dispute", MONTH, "acme", category="excess", **said)
+    for option, value in (("pool", "nowhere"), ("at", "2026-09-01T00:00:00Z")):
+        with pytest.raises(CommandError, match="there is no such line"):
+            call_command("open_dispute", MONTH, "acme", **{option: value}, **said)
+    with pytest.raises(CommandError, match="not an instant"):
+        call_command("open_dispute", MONTH, "acme", at="2026-10-14", **said)
     path = f"/months/{MONTH}/"
     for who in ("finance", "auditor"):
         rows = rows_of(client_of(people[who]), path, "disputes")

@@ -17,9 +17,12 @@ from django.core.management.base import CommandError
 from django.db.models import Sum
 from django.utils import timezone
 
-from billing.models import Allocation, Dispute
+from billing.models import Allocation, Dispute, StatementLine
+from ingest.core.demo.calendar import Calendar
+from ingest.core.demo.cast import LAUNCH_POOL
+from ingest.core.demo.incidents import LAUNCH_WEEKDAY
 from ingest.models import Batch, QuarantinedEvent
-from ledger.core.periods import Month, to_ms
+from ledger.core.periods import Month, to_datetime, to_ms
 from ledger.core.units import MS_PER_HOUR
 from ledger.demo_logins import DEMO_PASSWORD, demo_logins
 from ledger.models import (
@@ -94,7 +97,15 @@ def test_a_month_is_booked_once_computed_and_holds() -> None:
 
     dispute = Dispute.objects.get()
     assert (dispute.statement.tenant.slug, dispute.opened_by, dispute.state) == ("research", "viewer", "open")
-    assert "on_demand" in dispute.line_key
+    # The line is what its words are about: on-demand GPUs of the launch's pool, at prices of the launch's day.
+    line = StatementLine.objects.get(statement=dispute.statement, key=dispute.line_key)
+    assert (line.category, line.pool) == ("on_demand", LAUNCH_POOL)
+    launch = Calendar(Month.parse(MONTH), "Asia/Shanghai")
+    at = to_datetime(launch.at(launch.weekday_on_or_after(14, LAUNCH_WEEKDAY), 10, 4))
+    same = StatementLine.objects.filter(
+        statement=line.statement, pool=line.pool, category=line.category, version_from__lte=at
+    )
+    assert line.version_from == max(one.version_from for one in same)
 
     before = (Level.objects.count(), Request.objects.count(), Booking.objects.count())
     load(MONTH)

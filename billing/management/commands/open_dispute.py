@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.utils.dateparse import parse_datetime
 
 from billing.management.commands.open_review import operator
 from billing.models import Statement, StatementLine
@@ -22,6 +24,10 @@ class Command(LedgerCommand):
         parser.add_argument("tenant", help="slug of the tenant whose statement it is")
         parser.add_argument("--line", type=int, help="number of the line; the dearest one if left out")
         parser.add_argument("--category", help="the dearest line of this category, such as on_demand")
+        parser.add_argument("--pool", help="the dearest line of this pool")
+        parser.add_argument(
+            "--at", help="of lines at several versions of the terms those in force at this instant (RFC 3339)"
+        )
         parser.add_argument("--reason", required=True, help="what is wrong with it; stays on record")
         parser.add_argument("--by", help="who disputes it; whoever sits at the command line if left out")
 
@@ -34,9 +40,14 @@ class Command(LedgerCommand):
         lines = StatementLine.objects.filter(statement=statement).select_related("statement")
         if options["line"] is not None:
             lines = lines.filter(position=options["line"])
-        if options["category"]:
-            lines = lines.filter(category=options["category"])
-        line = lines.order_by("-amount_micro", "position").first()
+        for name in ("category", "pool"):
+            if options[name]:
+                lines = lines.filter(**{name: options[name]})
+        order = ["-amount_micro", "position"]
+        if options["at"]:
+            lines = lines.filter(version_from__lte=instant(options["at"]))
+            order.insert(0, "-version_from")
+        line = lines.order_by(*order).first()
         if line is None:
             raise BadInput(f"there is no such line on {statement.number}")
         by = Actor(options["by"]) if options["by"] else operator()
@@ -46,3 +57,13 @@ class Command(LedgerCommand):
             raise BadInput(str(error)) from None
         if options["verbosity"] > 0:
             self.stdout.write(f"Line {line.position} of {statement.number} is in dispute")
+
+
+def instant(text: str) -> datetime:
+    try:
+        found = parse_datetime(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise BadInput(f"--at {text!r} is not an instant with an offset")
+    return found

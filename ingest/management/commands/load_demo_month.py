@@ -17,6 +17,8 @@ from django.db.models import Q
 from django.utils import timezone
 
 from ingest.core.demo import DemoMonth, DemoSize, batches, generate
+from ingest.core.demo.calendar import Calendar
+from ingest.core.demo.cast import LAUNCH_POOL
 from ingest.core.demo.configuration import mark
 from ingest.services.booking import book_batch
 from ingest.services.inbox import Body, accept_batch
@@ -34,6 +36,7 @@ COUNTS = ("received", "booked", "duplicate", "conflict", "quarantined")
 SIZE = DemoSize()
 VICTIM = next(user for user in DEMO_USERS if user.role == Role.TENANT_VIEWER)
 DISPUTED = "on_demand"
+LAUNCH_TIME = (10, 4)  # of its first surge, in the billing time zone
 DISPUTE = (
     "On the launch day our training was stopped at 10:04 and waited. Please check that these hours end there."
 )
@@ -76,12 +79,12 @@ class Command(LedgerCommand):
         size = DemoSize(options["tenants"], options["gpus"], options["requests"])
         for month in months:
             refuse_another(month, size, options["seed"])
-        for month in months:
-            self.load(month, zone, size, options["seed"], to_ms(now))
+        launches = [self.load(month, zone, size, options["seed"], to_ms(now)) for month in months]
         if self.make_accounts():
-            self.dispute(months[0])
+            self.dispute(months[0], launches[0])
 
-    def load(self, month: Month, zone: str, size: DemoSize, seed: int, now_ms: int) -> None:
+    def load(self, month: Month, zone: str, size: DemoSize, seed: int, now_ms: int) -> datetime:
+        """Returns when the month's launch begins."""
         self.say(f"Simulating {month} in {zone}: {size.tenants} tenants, about {size.gpus} GPUs")
         try:
             demo = generate(month, zone, size, seed)
@@ -93,6 +96,7 @@ class Command(LedgerCommand):
         call_command("compute_allocation", str(month), stdout=self.stdout, stderr=self.stderr)
         analyze()
         self.look_for_alerts(demo, now_ms)
+        return to_datetime(Calendar(month, zone).at(demo.launch_day, *LAUNCH_TIME))
 
     def look_for_alerts(self, demo: DemoMonth, now_ms: int) -> None:
         """What the alert rules would have said in the course of the month; by the command's name, too.
@@ -137,9 +141,12 @@ class Command(LedgerCommand):
         signed_off = Q(complete_until__gte=ends_at)
         Source.objects.filter(uri__in=demo.sources).exclude(signed_off).update(complete_until=ends_at)
 
-    def dispute(self, month: Month) -> None:
-        """The victim of the month disputes a line, for finance to answer; by the command's name, too. Once."""
-        said = {"category": DISPUTED, "reason": DISPUTE, "by": VICTIM.username}
+    def dispute(self, month: Month, launch: datetime) -> None:
+        """The launch's victim disputes its dearest line of what the launch took, for finance to answer; by the
+        command's name, too. Once.
+        """
+        of = {"category": DISPUTED, "pool": LAUNCH_POOL, "at": launch.isoformat()}
+        said = {**of, "reason": DISPUTE, "by": VICTIM.username}
         try:
             call_command(
                 "open_dispute", str(month), VICTIM.tenant, **said, stdout=self.stdout, stderr=self.stderr
