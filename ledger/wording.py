@@ -62,6 +62,8 @@ LINE_CATEGORIES: Words = {
     "cost_difference": _("Cost of the pool less what was charged"),
     "cost_unallocated": _("Cost of a pool that nobody held"),
     "committed_unused": _("Committed tokens not used"),
+    "goodwill": _("Goodwill credit"),
+    "dispute_adjustment": _("Adjustment after a dispute"),
 }
 
 SERVICE_CLASSES: Words = {"guaranteed": _("guaranteed"), "preemptible": _("preemptible")}

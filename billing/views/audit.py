@@ -21,7 +21,8 @@ from ledger.models import AuditEntry, Period
 from ledger.services.audit import Actor
 from ledger.views.acting import ActingPage, Refused, text_of
 from ledger.views.page import runs_the_ledger
-from ledger.views.tables import CODE, COUNT, INSTANT, TEXT_FILTER, Column, Table
+from ledger.views.tables import CODE, COUNT, INSTANT, TEXT_FILTER, Column, Filter, Table, words
+from ledger.wording_deeds import DEEDS, OBJECTS, deed_name, object_name
 
 _SHOWN_HASH = 16
 _SHOWN_CHARACTERS = 24
@@ -107,8 +108,14 @@ def deeds_table(rows: Callable[[], QuerySet[AuditEntry]] | None = None) -> Table
         [
             Column("recorded_at", _("When"), INSTANT, field="recorded_at"),
             Column("actor", _("Who"), field="actor", filter=TEXT_FILTER),
-            Column("action", _("Deed"), CODE, field="action", filter=TEXT_FILTER),
-            Column("object_type", _("Kind of object"), field="object_type", filter=TEXT_FILTER),
+            Column("action", _("Deed"), words(deed_name), field="action", filter=Filter(choices=DEEDS.items)),
+            Column(
+                "object_type",
+                _("Kind of object"),
+                words(object_name),
+                field="object_type",
+                filter=Filter(choices=OBJECTS.items),
+            ),
             Column("object_id", _("Object"), CODE, field="object_id", filter=TEXT_FILTER),
             Column("reason", _("Reason"), can_sort=False),
             *(
