@@ -103,13 +103,18 @@ KEPT_VOIDED = """
 SELECT id, voided FROM public.billing_preemptionrecord WHERE id = ANY(%(ids)s) AND voided IS NOT NULL
 """
 
-# Demand that waits to start, from long enough before to see when a shortage began; leans on level_of_subject. Of two
-# facts for one subject and instant the greatest (source, id) comes last and holds.
+# Demand that waits to start at some time of a span, from when each began to; leans on level_of_subject. What had
+# stopped waiting before is left out by its roll-up. Of two facts for one subject and instant the greatest (source, id)
+# comes last and holds.
 PENDING = """
 SELECT level.subject, level.starts_at, level.milli_gpus, level.identity_id FROM ledger_level level
 JOIN ledger_event event ON event.id = level.event_id
 JOIN ledger_source source ON source.id = event.source_id
 WHERE level.pool_id = %(pool)s AND level.kind = 4 AND level.starts_at < %(to)s AND level.event_id <> ALL(%(void)s)
+  AND level.subject IN (
+    SELECT waiting.subject FROM ledger_subject waiting
+    WHERE waiting.pool_id = %(pool)s AND waiting.kind = 4 AND waiting.first_at < %(to)s
+      AND (waiting.last_milli_gpus > 0 OR waiting.last_at >= %(from)s))
 ORDER BY level.starts_at, source.uri, event.event_id
 """
 

@@ -119,7 +119,8 @@ def shortages(changes: Iterable[Change], owners: Mapping[str, str], span: Span) 
         for change in group:
             state.apply(change)
         state.note_shortage(instant_ms)
-        deficit = max(state.pending - state.headroom, 0)
+        # Without demand there is no deficit, and no need to know the headroom.
+        deficit = max(state.pending - state.headroom, 0) if state.pending else 0
         if running and not deficit:
             found.append(running.closed(instant_ms))
             running = None

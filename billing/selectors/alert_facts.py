@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from django.db import connection
-from django.db.models import Max, Q
+from django.db.models import Max
 
 from billing import sql_alerts as sql
 from billing.core import alerts as core
@@ -20,12 +20,13 @@ from billing.core.shortage import shortages
 from billing.models import Budget
 from billing.selectors.forecast import budget_standings
 from billing.selectors.quota import quota_drift
+from billing.selectors.shortages import pools_where_work_waits
 from billing.services.allocation_facts import HolderIndex, void_events
 from billing.services.preemption_moments import read_changes, service_owners
 from ledger.access import Access
 from ledger.core.periods import Month, Span, to_datetime, to_ms
 from ledger.core.units import MS_PER_SECOND
-from ledger.models import Ledger, LevelKind, Pool, Role, Source, Subject
+from ledger.models import Ledger, Pool, Role, Source
 
 
 @dataclass
@@ -53,11 +54,7 @@ class Facts:
     def short(self) -> list[ShortStretch]:
         """Shortages since `since_ms`, changes at `now_ms` itself included; one sweep per pool where work waits."""
         window = Span(self.since_ms, self.now_ms + 1)
-        waits = Q(last_milli_gpus__gt=0) | Q(last_at__gte=to_datetime(self.since_ms))
-        subjects = Subject.objects.filter(
-            waits, kind=LevelKind.PENDING, first_at__lte=to_datetime(self.now_ms)
-        )
-        pools = list(Pool.objects.filter(pk__in=subjects.values("pool")).order_by("slug"))
+        pools = list(Pool.objects.filter(pk__in=pools_where_work_waits(window)).order_by("slug"))
         if not pools:
             return []
         index, owners = HolderIndex.load(), service_owners()

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db.models import Q
+
 from billing.core.allocation_at import InstantSplit
 from billing.core.pool_moments import OCCUPANCY, Change
 from billing.core.preemption_workload import victim_holding
@@ -27,7 +29,7 @@ from billing.services.allocation_facts import HolderIndex, void_events
 from billing.services.preemption_facts import workload_histories
 from billing.services.preemption_moments import read_changes, service_owners
 from ledger.core.periods import Span, to_datetime, to_ms
-from ledger.models import Pool, ServiceClass, Subject
+from ledger.models import LevelKind, Pool, ServiceClass, Subject
 
 
 @dataclass(frozen=True)
@@ -71,13 +73,18 @@ def pools_named(slugs: Collection[str] | None) -> list[Pool]:
 
 
 def headrooms(at: datetime, pools: Iterable[Pool]) -> list[PoolHeadroom]:
-    """Each pool at an instant. Half a dozen queries per pool; they read what is held, and a week of changes where
-    something waits, to see since when it is short."""
+    """Each pool at an instant. Half a dozen queries per pool; they read what is held, and again with a week of changes
+    where it is short, to see since when."""
     index, void, owners = HolderIndex.load(), void_events(), service_owners()
     found = []
     for pool in pools:
-        changes = read_changes(pool, Span(to_ms(at), to_ms(at) + 1), void, index)
-        found.append(PoolHeadroom(pool, *headroom(changes, to_ms(at), owners), changes, void))
+        instant = Span(to_ms(at), to_ms(at) + 1)
+        changes = read_changes(pool, instant, void, index, look_back_ms=1)
+        now, split = headroom(changes, to_ms(at), owners)
+        if now.deficit:
+            changes = read_changes(pool, instant, void, index)
+            now, split = headroom(changes, to_ms(at), owners)
+        found.append(PoolHeadroom(pool, now, split, changes, void))
     return found
 
 
@@ -123,12 +130,25 @@ def _prices(at: datetime, pool: Pool, running: Iterable[Running], book: PriceBoo
 
 def shortages_of(window: Span, pools: Iterable[Pool]) -> list[PoolShortage]:
     """Shortages that touch the window, by start and pool. A shortage older than a week before the window is shown
-    as having begun then. A few queries per pool, and one sweep over its changes."""
+    as having begun then. A few queries and one sweep over its changes for each pool where work waits meanwhile."""
     index, void, owners = HolderIndex.load(), void_events(), service_owners()
-    swept = {pool: shortages(read_changes(pool, window, void, index), owners, window) for pool in pools}
+    waits = pools_where_work_waits(window)
+    swept = {
+        pool: shortages(read_changes(pool, window, void, index), owners, window)
+        for pool in pools
+        if pool.pk in waits
+    }
     records = _decided_during(swept, window)
     found = [one for pool in swept for one in _with_preemptions(pool, swept[pool], records[pool.pk])]
     return sorted(found, key=lambda one: (one.shortage.starts_ms, one.pool.slug))
+
+
+def pools_where_work_waits(window: Span) -> set[int]:
+    """Pools in which anything waits to start at some time of the window: only there can be a shortage. One query, which
+    reads the roll-up of subjects."""
+    waits = Q(last_milli_gpus__gt=0) | Q(last_at__gte=to_datetime(window.start_ms))
+    subjects = Subject.objects.filter(waits, kind=LevelKind.PENDING, first_at__lt=to_datetime(window.end_ms))
+    return set(subjects.values_list("pool", flat=True).distinct())
 
 
 def _decided_during(

@@ -39,7 +39,13 @@ def read_pending(
     if not any(start < span.end_ms and end > span.start_ms for start, end in counts):
         return Pending.none()
     with connection.cursor() as cursor:
-        cursor.execute(PENDING, {"pool": pool_id, "to": to_datetime(span.end_ms), "void": void})
+        parameters: dict[str, Any] = {
+            "pool": pool_id,
+            "from": to_datetime(span.start_ms),
+            "to": to_datetime(span.end_ms),
+            "void": void,
+        }
+        cursor.execute(PENDING, parameters)
         changes = cursor.fetchall()
     timeline = load_timeline({identity for _, _, _, identity in changes}, index)
     cuts = mapping_cuts(timeline)

@@ -12,7 +12,7 @@ from django.db import connection
 from billing.core.allocation_at import cover_own_services, split_at
 from billing.core.pool_instants import PoolInstants
 from billing.core.pool_moments import PENDING as PENDING_KIND
-from billing.core.pool_moments import Change, Moment, moments
+from billing.core.pool_moments import Change, Moment, Subject, moments
 from billing.services.allocation_facts import HolderIndex, holder_at, load_timeline, read_levels
 from billing.sql_preemptions import ANNOUNCED, PENDING, POOLS_WITH_PENDING
 from ledger.core.levels import resolve_holders
@@ -123,15 +123,32 @@ def _seen_from(moment: Moment, instant_ms: int) -> Moment:
     return moment if since is None else replace(moment, short_since_ms=max(since, instant_ms - LOOK_BACK_MS))
 
 
-def read_changes(pool: Pool, span: Span, void: list[int], index: HolderIndex) -> list[Change]:
-    """Level changes of a pool before the end of `span`, beginning with what stood LOOK_BACK_MS before it (or just
-    before it, where nothing was ever pending), in order."""
-    pending = _pending(pool, span.end_ms, void, index)
-    first_ms = span.start_ms - (LOOK_BACK_MS if pending else 1)
+def read_changes(
+    pool: Pool, span: Span, void: list[int], index: HolderIndex, *, look_back_ms: int = LOOK_BACK_MS
+) -> list[Change]:
+    """Level changes of a pool before the end of `span`, in order, beginning with what stood `look_back_ms` before it,
+    or later, when anything first waits: before that the pool cannot have been short. At the latest just before it."""
+    pending = _pending(pool, Span(span.start_ms - look_back_ms, span.end_ms), void, index)
+    waits_ms = _waits_from(pending, span.start_ms - look_back_ms)
+    first_ms = min(span.start_ms - 1, span.end_ms if waits_ms is None else waits_ms)
     changes = [*_held(pool, Span(first_ms, span.end_ms), void, index), *pending]
     changes.sort(key=lambda change: change.time_ms)
     # What stood at the beginning stood together: an older change alone would show a pool that never was.
     return [replace(one, time_ms=first_ms) if one.time_ms < first_ms else one for one in changes]
+
+
+def _waits_from(pending: Sequence[Change], first_ms: int) -> int | None:
+    """The last instant, not before `first_ms`, up to which nothing waits; None where nothing does from then on."""
+    waiting: dict[Subject, int] = {}
+    total = 0
+    for change in pending:
+        if total and change.time_ms > first_ms:
+            return first_ms
+        total += change.milli - waiting.get(change.subject, 0)
+        waiting[change.subject] = change.milli
+        if total and change.time_ms > first_ms:
+            return max(change.time_ms - 1, first_ms)
+    return first_ms if total else None
 
 
 def _held(pool: Pool, span: Span, void: list[int], index: HolderIndex) -> Iterator[Change]:
@@ -150,9 +167,16 @@ def _held(pool: Pool, span: Span, void: list[int], index: HolderIndex) -> Iterat
         yield Change(time_ms, (kind, subject, attempt), holder, milli, lendable, preemptible)
 
 
-def _pending(pool: Pool, end_ms: int, void: list[int], index: HolderIndex) -> list[Change]:
+def _pending(pool: Pool, span: Span, void: list[int], index: HolderIndex) -> list[Change]:
+    """Of what waits at some time of `span`."""
+    parameters: dict[str, Any] = {
+        "pool": pool.pk,
+        "from": to_datetime(span.start_ms),
+        "to": to_datetime(span.end_ms),
+        "void": void,
+    }
     with connection.cursor() as cursor:
-        cursor.execute(PENDING, {"pool": pool.pk, "to": to_datetime(end_ms), "void": void})
+        cursor.execute(PENDING, parameters)
         rows = cursor.fetchall()
     timeline = load_timeline({row[3] for row in rows}, index)
     return [

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from billing.models import PreemptionRecord
+from billing.selectors import shortages
 from billing.services.months import compute_month
-from ledger.core.periods import Month
+from billing.services.preemption_moments import read_changes
+from ledger.core.periods import Month, Span, to_ms
 from ledger.models import EventType, LevelKind, ModelName, Outcome, Pool, Rejection, UsageHour
 from tests.billing.level_facts import MONTH, book, hour, identity
 from tests.billing.page_books import HOURS_OF_OCTOBER, Books, make_books
@@ -111,6 +113,42 @@ def test_a_lead_time_looks_back_a_week_however_much_else_is_measured(books: Book
     compute_month(Month.parse(MONTH), horizon=hour(HOURS_OF_OCTOBER), everything=True)
     record.refresh_from_db()
     assert record.lead_time_ms == 7 * 86_400_000
+
+
+def test_what_is_read_of_a_pool_does_not_grow_with_its_history(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool in which much has begun and ended, and work has waited, but not lately: the headroom needs what stands,
+    and shortages need what changed while something waited."""
+    for number in range(60):
+        at, milli = hour(240 + number / 60), 1_000 * (number % 2)
+        book(books.pool, LevelKind.OCCUPANCY, "busy", at, milli, identity=identity("acme"))
+        pending(books.pool, f"waited-{number}", "acme", 200 + number / 60, 1_000)
+        pending(books.pool, f"waited-{number}", "acme", 200 + (number + 1) / 60, 0)
+    read: list[int] = []
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        found = read_changes(*arguments, **options)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(shortages, "read_changes", counted)
+    (now,) = shortages.headrooms(hour(242), [books.pool])
+    assert now.headroom.deficit == 0 and read == [len(now.changes)] and read[0] < 10
+    read.clear()
+    assert shortages.shortages_of(_span(239, 242), [books.pool]) == [] and read == []
+    around = shortages.shortages_of(_span(3, 4.25), [books.pool])
+    assert [one.starts_at for one in around] == [hour(3.5)] and read.pop() < 20
+    # The hour in which something waited is within the look-back; what came after it is not left out.
+    pending(books.pool, "wl-5", "acme", 241.5, 100_000)
+    (short,) = shortages.shortages_of(_span(241, 242), [books.pool])
+    assert (short.starts_at, short.ends_at) == (hour(241.5), None)
+    (now,) = shortages.headrooms(hour(242), [books.pool])
+    assert now.headroom.short_since_ms == to_ms(hour(241.5))
+
+
+def _span(begin: float, end: float) -> Span:
+    return Span(to_ms(hour(begin)), to_ms(hour(end)))
 
 
 def test_reservations_in_force_and_planned(books: Books) -> None:
