@@ -1,10 +1,14 @@
-"""Response headers that every page carries."""
+"""Response headers that every page carries, and addresses that no page has."""
 
 import re
 import uuid
 from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
+
+from ledger.config.errors import API
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -47,3 +51,22 @@ class RequestIdMiddleware:
         response = self.get_response(request)
         response.headers["X-Request-Id"] = request_id
         return response
+
+
+class NulMiddleware:
+    """The 404 of an address with NUL in it: nothing is called so, and PostgreSQL cannot even look for it.
+
+    For pages; the API says itself which of its parameters is wrong.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, *args: Any) -> None:
+        """Once it is known who asks, so that the 404 is a page like every other."""
+        asked = (request.path_info, request.META.get("QUERY_STRING", ""))
+        if not request.path_info.startswith(API) and any("\x00" in unquote(text) for text in asked):
+            raise Http404

@@ -28,7 +28,7 @@ from billing.views.progress import how_far
 from ledger.core.periods import Month
 from ledger.models import Period
 from ledger.services.audit import Actor
-from ledger.views.acting import text_of
+from ledger.views.acting import Refused, refuse_nul, text_of
 from ledger.views.page import Page, runs_the_ledger
 
 PROGRESS = "close-progress"
@@ -85,7 +85,10 @@ class ClosingPage(Page):
         if not self.access.is_finance or step is None:
             raise Http404
         try:
+            refuse_nul(request.POST)
             messages.success(request, step(period, self.actor))
+        except Refused as refused:
+            messages.error(request, str(refused))
         except (PeriodError, ApprovalError) as error:
             messages.error(request, refusal(error.code, str(error)))
         return HttpResponseRedirect(reverse("billing:month", args=[period.month]) + "#closing")

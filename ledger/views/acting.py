@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect, QueryDict
+from django.utils.translation import gettext as _
 
 from ledger.services.audit import Actor
 from ledger.views.tables import TablePage
@@ -41,6 +42,7 @@ class ActingPage(TablePage):
             raise PermissionDenied
         refusals: tuple[type[Exception], ...] = (Refused, *type(self).refused)
         try:
+            refuse_nul(request.POST)
             done = self.do(request.POST, self.actor, **kwargs)
         except refusals as error:
             self.problem = str(error) if isinstance(error, Refused) else self.words_for(error)
@@ -66,6 +68,12 @@ class ActingPage(TablePage):
         return super().answer(request, {"problem": self.problem, "typed": typed, **context})
 
 
+def refuse_nul(form: QueryDict) -> None:
+    """Raises Refused: no column can hold it, and what is kept is what was typed or nothing."""
+    if any("\x00" in value for _name, values in form.lists() for value in values):
+        raise Refused(_("Text cannot contain the character NUL (U+0000)."))
+
+
 def text_of(form: QueryDict, name: str, longest: int = 2000) -> str:
-    """What was typed, without what no column can hold."""
-    return form.get(name, "").replace("\x00", "").strip()[:longest]
+    """What was typed, without white space around it."""
+    return form.get(name, "").strip()[:longest]

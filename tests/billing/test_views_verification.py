@@ -138,9 +138,7 @@ def test_while_one_worker_is_at_work_another_does_nothing(people: dict[str, User
 @pytest.mark.parametrize("month", ["x", "2031-01", "2026-10' OR 1=1", "\x00"])
 def test_only_months_with_books_are_verified(people: dict[str, User], month: str) -> None:
     answer = client_of(people["finance"]).post(AUDIT, {"month": month})
-    assert (answer.status_code, VerificationRun.objects.count()) == (
-        (303, 1) if month == "\x00" else (422, 0)
-    )
+    assert (answer.status_code, VerificationRun.objects.count()) == (422, 0)
 
 
 def test_a_tenant_verifies_nothing_and_sees_nothing_of_it(people: dict[str, User]) -> None:
