@@ -24,6 +24,7 @@ from billing.selectors.pages_preemptions import (
     shown,
     span_of,
 )
+from billing.selectors.pages_workloads import workloads_to_open
 from billing.selectors.preemptions import MatrixCell, matrix
 from billing.selectors.statements import preemption_records
 from billing.views.heat import HeatMap, choose, heat_map
@@ -157,6 +158,9 @@ class PreemptionPage(TablePage):
             "chart": preemption_chart(phases(record), shown_zone(self.request)),
             "shares": self.parts,
             "events": self.events,
+            "opens": workloads_to_open(
+                record.pool, [record.victim_workload, record.preemptor_workload], self.access
+            ),
             "others": neighbours_of(record, self.access)[:10],
             "currency": ledger_of(self.request).currency,
         }

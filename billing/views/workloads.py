@@ -14,10 +14,10 @@ from django.utils.translation import gettext as _
 from billing.models import WorkloadDay
 from billing.selectors.names import Names
 from billing.selectors.pages_preemptions import ShownPreemption, shown
+from billing.selectors.pages_workloads import days_of_workloads, facts_of_workloads
 from billing.selectors.statements import preemption_records
 from billing.views.preemption_table import preemption_table
-from ledger.models import Level, LevelKind, Pool
-from ledger.querysets import visible_to
+from ledger.models import Level, Pool
 from ledger.templatetags.figures import date_utc
 from ledger.views.events import level_columns
 from ledger.views.tables import (
@@ -48,12 +48,8 @@ class WorkloadPage(TablePage):
         if place is None:
             raise Http404
         self.place = place
-        days = visible_to(WorkloadDay.objects.select_related("holder"), self.access)
-        self.days = days.filter(pool=place, workload=workload).order_by("-starts_at", "attempt")
-        facts = visible_to(Level.objects.select_related("event__source", "identity"), self.access)
-        self.facts = facts.filter(
-            pool=place, subject=workload, kind__in=[LevelKind.OCCUPANCY, LevelKind.PENDING]
-        ).order_by("-starts_at", "kind")
+        self.days = days_of_workloads(place, [workload], self.access)
+        self.facts = facts_of_workloads(place, [workload], self.access)
         self.newest_day, self.newest_fact = self.days.first(), self.facts.first()
         newest = self.newest_fact or self.newest_day
         if newest is None:
