@@ -6,6 +6,7 @@ import itertools
 import json
 import tomllib
 from collections import Counter, defaultdict
+from decimal import Decimal
 from functools import cache
 
 import pytest
@@ -316,6 +317,31 @@ def test_configuration_is_usable_and_names_all_that_the_events_name(case: str) -
     assert {
         holder for e in books.reservations for holder in [e["data"].get("tenant") or e["data"]["service"]]
     } <= slugs
+
+
+@in_every_case
+def test_a_pool_with_prices_of_its_own_has_them_for_every_class_that_its_gpu_model_prices(case: str) -> None:
+    """Else the pool's general price stands in for the class's, and cheaper work becomes dear unannounced."""
+    month = month_of(case)
+    said = tomllib.loads(month.configuration)
+    gpu_models = {pool["slug"]: pool["gpu_model"] for pool in said["pool"]}
+    of_pools = 0
+    for card in said["rate_card"]:
+        prices = {
+            (row.get("pool") or row["gpu_model"], row.get("service_class", ""), name): Decimal(row[name])
+            for row in card["gpu_hour"]
+            for name in ("reserved_used", "reserved_idle", "on_demand", "borrowed")
+            if name in row
+        }
+        for pool, gpu_model in gpu_models.items():
+            for scope, klass, name in prices:
+                if scope == gpu_model and klass and (pool, "", name) in prices:
+                    of_pools += 1
+                    general = prices[gpu_model, "", name]
+                    assert prices[pool, klass, name] - prices[gpu_model, klass, name] == (
+                        prices[pool, "", name] - general
+                    ), (card["name"], pool, klass, name)
+    assert of_pools
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,12 @@ def _rate_cards(company: Company, calendar: Calendar) -> list[Json]:
         {"pool": pool, **_gpu_hour(_risen(_PRICES[gpu_models[pool]], rises, calendar.month.number))}
         for pool, rises in _RISES.items()
     ]
+    for pool, rises in _RISES.items():
+        # A pool's price for all classes would also stand in for the cheaper one of its GPU model.
+        cheaper_price = _PREEMPTIBLE_ON_DEMAND.get(gpu_models[pool])
+        if cheaper_price is not None:
+            (risen,) = _risen((cheaper_price,), rises[2:3], calendar.month.number)
+            changed.append({"pool": pool, "service_class": "preemptible", "on_demand": risen})
     changes_ms = calendar.at(PRICE_CHANGE_DAY, 0)
     return [
         {
