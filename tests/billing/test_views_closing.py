@@ -64,8 +64,11 @@ def test_a_month_is_reviewed_approved_and_closed_by_its_buttons(pool: Pool) -> N
     assert "has to be in review first" in take(anna, "close")
     assert "in review" in take(anna, "review")
     assert (seen(anna).drafts, seen(anna).approved, seen(anna).blocked) == (3, 0, [])
+    unapproved = "Not every draft is approved: the close issues all of them."
+    assert unapproved in anna.get(CLOSING).content.decode()
     assert take(anna, "approve", digest=seen(anna).digest) == "3 drafts are approved as they are now."
     assert (seen(anna).approved, StatementApproval.objects.count()) == (3, 3)
+    assert unapproved not in anna.get(CLOSING).content.decode()
     assert "The close has begun" in take(anna, "close")
     run = CloseRun.objects.get()
 
