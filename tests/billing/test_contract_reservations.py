@@ -173,4 +173,4 @@ def test_a_change_of_throughput_is_no_question_of_who_pays() -> None:
     period = Period(month="2026-10", starts_at=OCTOBER, ends_at=NOVEMBER, horizon_at=NOVEMBER)
     row = {"tenant": "acme", "valid_from": OCTOBER.isoformat(), "kind": "tokens", "token_quota": 5}
     with pytest.raises(ComparisonError, match="reserved_throughput changes how time is split"):
-        compare_change(period, "contract", row)
+        compare_change(period, {"table": "contract", "row": row})

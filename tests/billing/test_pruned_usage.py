@@ -15,7 +15,7 @@ from ingest.services import pruning
 from ledger.core.periods import Month
 from ledger.models import Period, PeriodState
 from tests.billing.tampering import unguarded
-from tests.ingest.feeding import deliver, event, occupancy, request, small_world
+from tests.ingest.feeding import deliver, event, forget_days, occupancy, request, small_world
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -46,6 +46,7 @@ def terms(instant: str) -> None:
 @pytest.fixture(autouse=True)
 def world(db: None) -> None:
     """chat holds 4 GPUs; on three days it serves acme in the first half of an hour and beta in the second."""
+    forget_days()
     small_world()
     deliver(
         event("capacity", "c", "2026-10-01T00:00:00Z", pool="bj-h100", gpus=8),

@@ -31,6 +31,16 @@ def small_world() -> None:
     )
 
 
+def forget_days() -> None:
+    """Drops the partitions that tests left which commit: empty days of months that this one's world does not have."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'ledger_request'::regclass"
+        )
+        for (name,) in cursor.fetchall():
+            cursor.execute(f"DROP TABLE {name}")
+
+
 def event(kind: str, event_id: str, time: str, **data: Any) -> dict[str, Any]:
     return {
         "specversion": "1.0",

@@ -18,7 +18,7 @@ from ingest.models import Batch, QuarantinedEvent
 from ingest.services import pruning
 from ledger.checks import batches_lose_nothing
 from ledger.models import FactFinding, Ledger, Period, PeriodState, PrunedDay, Request, UsageHour
-from tests.ingest.feeding import deliver, event, request, small_world
+from tests.ingest.feeding import deliver, event, forget_days, request, small_world
 from tests.ingest.test_corrections import correction
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
@@ -31,6 +31,7 @@ FIRST, SECOND = date(2026, 10, 1), date(2026, 10, 2)
 @pytest.fixture(autouse=True)
 def world(db: None) -> None:
     """Two requests on the first day, one on the second; October is closed."""
+    forget_days()
     small_world()
     deliver(
         request("r-1", "2026-10-01T02:10:00Z", "2026-10-01T02:00:00Z", input_tokens=5, gpu_seconds="1.5"),

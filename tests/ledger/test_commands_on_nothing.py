@@ -28,6 +28,7 @@ ASKED: dict[str, tuple[list[str], int]] = {
     "import_events": (["EVENTS"], 0),
     "import_load_test": (["RUNS"], 2),
     "map_identity": (["k8s_namespace", "team-a", "acme"], 2),
+    "open_dispute": ([MONTH, "acme", "--reason", "not ours"], 2),
     "open_review": ([MONTH], 0),
     "prune_requests": (["--dry-run"], 0),
     "retry_quarantine": ([], 0),
