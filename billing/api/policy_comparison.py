@@ -1,18 +1,25 @@
-"""`POST policies/compare/`: a month under two policies, side by side."""
+"""`POST policies/compare/`: a month under two policies, side by side; a worker computes it, its address tells."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.http import Http404
+from django.urls import reverse
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from billing.api.actors import actor_of
+from billing.api.periods import soon
 from billing.api.proposals import usable
 from billing.api.term_bodies import PolicyBody
-from billing.models import Policy
-from billing.services.policy_comparison import Compared, ComparisonError, changed_policy, compare_policies
+from billing.models import EffectRun, RunState
+from billing.services.effects import compared_rows, start_effect
+from billing.services.policy_comparison import Compared, ComparisonError, policies_of
+from billing.tasks import go_on_comparing
+from ledger.access import Access
 from ledger.api.bodies import body_of
 from ledger.api.problems import Problem
 from ledger.api.views import LedgerView
@@ -45,20 +52,40 @@ class ComparedRow(serializers.Serializer[Any]):
 
 
 class ComparisonRow(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
+    status_url = serializers.CharField()
+    state = serializers.ChoiceField(choices=["running", "done", "failed"])
+    problem = serializers.CharField(help_text="code of why there is no result; empty where there is one")
+    detail = serializers.CharField(help_text="the same in words")
     month = serializers.CharField()
     currency = serializers.CharField()
-    rows = ComparedRow(many=True)
-    total = ComparedRow(help_text="over all accounts: who bears a preemption or idle time changes no total")
+    requested_by = serializers.CharField()
+    started_at = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField(
+        allow_null=True, help_text="the books are compared as they stood then"
+    )
+    rows = ComparedRow(many=True, help_text="empty until it is done")
+    total = ComparedRow(
+        allow_null=True, help_text="over all accounts: who bears a preemption or idle time changes no total"
+    )
+
+
+def _runs_the_ledger(access: Access) -> bool:
+    return access.sees_all_tenants
 
 
 class PoliciesCompareView(LedgerView):
-    """A month under two policies side by side. Nothing is posted, nothing is kept."""
+    """A month under two policies side by side. Nothing is posted; the result is kept for 30 days.
+
+    Two whole months are computed, by a worker: the answer is 202 with the address to ask in `Location`. What cannot
+    be compared at all is refused at once.
+    """
 
     examples = {"post": {"month": "2026-10", "change": {"preemption_charged_to": "platform"}}}
 
-    allows = staticmethod(lambda access: access.sees_all_tenants)
+    allows = staticmethod(_runs_the_ledger)
 
-    @extend_schema(operation_id="policies_compare", request=CompareBody, responses=ComparisonRow)
+    @extend_schema(operation_id="policies_compare", request=CompareBody, responses={202: ComparisonRow})
     def post(self, request: Request) -> Response:
         body = body_of(request, CompareBody)
         period = Period.objects.filter(month=body["month"].replace("\x00", "")).first()
@@ -66,40 +93,54 @@ class PoliciesCompareView(LedgerView):
             raise Problem(404, "not_found", "There is no such month.")
         if ("other" in body) == ("change" in body):
             raise Problem(422, "bad_comparison", "Name either 'other' or 'change'.", field="other")
-        base = _policy(body["base"]) if "base" in body else None
-        other = _policy(body["other"]) if "other" in body else _changed_policy(period, dict(body["change"]))
+        asked: dict[str, Any] = {name: body[name] for name in ("base", "other", "change") if name in body}
         try:
-            rows = compare_policies(period, base, other)
+            with usable():
+                policies_of(period, asked)
         except ComparisonError as error:
+            if error.code == "unknown_version":
+                raise Problem(404, "not_found", f"{str(error).capitalize()}.") from None
             raise Problem(409, error.code, str(error)) from None
-        total = Compared(
-            "total",
-            *(
-                sum(getattr(row, name) for row in rows)
-                for name in ("base_micro", "other_micro", "base_moved_micro", "other_moved_micro")
-            ),
-        )
-        return Response(
-            {
-                "month": period.month,
-                "currency": ensure_books().currency,
-                "rows": [_compared_row(row) for row in rows],
-                "total": _compared_row(total),
-            }
-        )
+        run = start_effect(period, {"policies": asked}, actor_of(request))
+        soon(go_on_comparing.delay)
+        row = _comparison_row(run, request)
+        return Response(row, status=202, headers={"Location": row["status_url"]})
 
 
-def _policy(pk: int) -> Policy:
-    policy = Policy.objects.filter(pk=pk).first() if pk < 2**63 else None
-    if policy is None:
-        raise Problem(404, "not_found", f"There is no policy {pk}.")
-    return policy
+class PolicyComparisonView(LedgerView):
+    """A comparison of policies: how far it is, and its result."""
+
+    allows = staticmethod(_runs_the_ledger)
+
+    @extend_schema(operation_id="policies_comparison", responses=ComparisonRow)
+    def get(self, request: Request, comparison_id: int) -> Response:
+        found = EffectRun.objects.filter(asked__has_key="policies").select_related("period")
+        run = found.filter(pk=comparison_id).first() if comparison_id < 2**63 else None
+        if run is None:
+            raise Http404
+        return Response(_comparison_row(run, request))
 
 
-def _changed_policy(period: Period, change: dict[str, Any]) -> Policy:
-    """The policy in force at the month's end with what differs, checked like one of the declarative file."""
-    with usable():
-        return changed_policy(period, change)
+def _comparison_row(run: EffectRun, request: Request) -> dict[str, Any]:
+    rows = compared_rows(run)
+    sums = {
+        name: sum(getattr(row, name) for row in rows)
+        for name in ("base_micro", "other_micro", "base_moved_micro", "other_moved_micro")
+    }
+    return {
+        "id": run.pk,
+        "status_url": request.build_absolute_uri(reverse("api-policies-comparison", args=[run.pk])),
+        "state": "failed" if run.problem else "running" if run.state == RunState.RUNNING else "done",
+        "problem": run.problem,
+        "detail": run.detail,
+        "month": run.period.month,
+        "currency": ensure_books().currency,
+        "requested_by": run.requested_by,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "rows": [_compared_row(row) for row in rows],
+        "total": _compared_row(Compared("total", **sums)) if rows else None,
+    }
 
 
 def _compared_row(row: Compared) -> dict[str, str]:

@@ -233,6 +233,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("service-policies/", terms.ServicePoliciesView.as_view(), name="api-service-policies"),
     path("contracts/", terms.ContractsView.as_view(), name="api-contracts"),
     path("policies/compare/", policy_comparison.PoliciesCompareView.as_view(), name="api-policies-compare"),
+    path(
+        "policies/comparisons/<int:comparison_id>/",
+        policy_comparison.PolicyComparisonView.as_view(),
+        name="api-policies-comparison",
+    ),
     path("policies/", terms.PoliciesView.as_view(), name="api-policies"),
     path("calibrations/deviation/", calibrations.DeviationsView.as_view(), name="api-calibrations-deviation"),
     path("calibrations/refits/", calibrations.RefitsView.as_view(), name="api-calibrations-refits"),

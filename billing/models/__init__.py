@@ -24,6 +24,7 @@ from billing.models.budget import Budget
 from billing.models.detail import StatementDetail
 from billing.models.effect import EffectRun
 from billing.models.life import (
+    ATTEMPTS,
     Approval,
     ApprovalKind,
     ChecklistWaiver,
@@ -54,6 +55,7 @@ from billing.models.terms import (
 from billing.models.verification import Deviation, VerificationRun
 
 __all__ = [
+    "ATTEMPTS",
     "Alert",
     "AlertDelivery",
     "AlertKind",

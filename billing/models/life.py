@@ -93,6 +93,10 @@ class RunState(models.TextChoices):
     DONE = "done"
 
 
+# Beginnings of a computation whose worker was killed at it each time: more would only kill more workers.
+ATTEMPTS = 3
+
+
 class CloseRun(models.Model):
     """One attempt to close a month, with its progress. A worker that dies leaves it `running`; any other goes on.
 

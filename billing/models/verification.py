@@ -11,7 +11,8 @@ from billing.models.life import RunState
 class VerificationRun(models.Model):
     """One run of all invariants, with its progress. A worker that dies leaves it `running`; any other goes on.
 
-    steps: [{"name", "state": waiting | running | done | failed, "deviations", "detail", "started_at", "ended_at"}].
+    steps: [{"name", "state": waiting | running | done | failed, "attempts", "deviations", "detail", "started_at",
+    "ended_at"}].
     month: only what concerns it; empty: everything.
     """
 

@@ -1,4 +1,4 @@
-"""Previews of changed terms as jobs that any worker can do: a large month takes longer than a page may."""
+"""Previews of changed terms, and comparisons of policies, as jobs of any worker: they take longer than a page may."""
 
 from __future__ import annotations
 
@@ -8,16 +8,25 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import Error
+from django.db.models import F
 from django.utils import timezone
 
 from billing.core.configuration import ConfigurationError
-from billing.models import Approval, EffectRun, RunState
-from billing.services.policy_comparison import Compared, ComparisonError, change_of, compare_change
+from billing.models import ATTEMPTS, Approval, EffectRun, RunState
+from billing.services.policy_comparison import (
+    Compared,
+    ComparisonError,
+    change_of,
+    compare_change,
+    compare_policies,
+    policies_of,
+)
 from ledger.locks import Lock, held_by_session
 from ledger.models import Period
 from ledger.services.audit import Actor
 
 KEPT = timedelta(days=30)
+WORKER_DIED = "worker_died"
 logger = logging.getLogger(__name__)
 
 
@@ -38,7 +47,10 @@ def start_effect(
         period=period, asked=asked, typed=typed or {}, approval=approval, requested_by=by.name
     )
     try:
-        change_of(period, asked)
+        if "policies" in asked:
+            policies_of(period, asked["policies"])
+        else:
+            change_of(period, asked)
     except (ComparisonError, ConfigurationError) as error:
         _end(run.pk, problem=_code_of(error), detail=str(error))
     run.refresh_from_db()
@@ -64,8 +76,12 @@ def run_effects() -> None:
 
 def _carry_out(run: EffectRun) -> bool:
     """False: the books are being computed, so that it waits."""
+    if run.attempts >= ATTEMPTS:
+        # No error was caught: whoever computed it was killed, for want of memory most likely, and would be again.
+        _end(run.pk, problem=WORKER_DIED, detail=f"its worker was killed {run.attempts} times")
+        return True
     try:
-        rows = compare_change(run.period, run.asked, lambda step: _note(run.pk, step))
+        rows = _compared(run)
     except (ComparisonError, ConfigurationError) as error:
         if _code_of(error) == "busy":
             return False
@@ -77,6 +93,17 @@ def _carry_out(run: EffectRun) -> bool:
     else:
         _end(run.pk, rows=[list(astuple(row)) for row in rows])
     return True
+
+
+def _compared(run: EffectRun) -> list[Compared]:
+    def say(step: str) -> None:
+        if step == EffectRun.STEPS[0]:  # it has the books: from here on a worker that vanishes was at it
+            EffectRun.objects.filter(pk=run.pk).update(attempts=F("attempts") + 1)
+        _note(run.pk, step)
+
+    if "policies" in run.asked:
+        return compare_policies(run.period, *policies_of(run.period, run.asked["policies"]), say)
+    return compare_change(run.period, run.asked, say)
 
 
 def compared_rows(run: EffectRun) -> list[Compared]:

@@ -61,10 +61,13 @@ class Compared:
         return self.other_micro - self.base_micro
 
 
-def compare_policies(period: Period, base: Policy | None, other: Policy | None) -> list[Compared]:
+def compare_policies(
+    period: Period, base: Policy | None, other: Policy | None, say: Callable[[str], None] = lambda _: None
+) -> list[Compared]:
     """Every account of the month under two policies, in order of name; None: what is in force, version by version.
 
-    The policies may be unsaved. The facts and their split are those that the books were last computed from.
+    The policies may be unsaved. The facts and their split are those that the books were last computed from. say: told
+    "now" and "then" as each is computed.
 
     Raises:
         ComparisonError: `busy`: the books are being computed; `not_computed`: the month has no books yet;
@@ -74,10 +77,35 @@ def compare_policies(period: Period, base: Policy | None, other: Policy | None) 
     _check_counting(period, base, other)
     amounts = []
     with _alone():
-        for policy in (base, other):
+        for step, policy in (("now", base), ("then", other)):
+            say(step)
             with _taken_back():
                 amounts.append(_sums(_lines_under(period, policy)))
     return _side_by_side(*amounts)
+
+
+def policies_of(period: Period, asked: dict[str, Any]) -> tuple[Policy | None, Policy | None]:
+    """The two policies to compare, checked as far as they can be before the month is computed.
+
+    asked: {"base": a policy's id, or none for what is in force; "other": an id, or "change": what differs from the
+    policy in force at the month's end}.
+
+    Raises:
+        ComparisonError: as `compare_policies` but `busy`; `unknown_version`.
+        ConfigurationError: the change says nothing usable.
+    """
+    base = None if asked.get("base") is None else _policy(asked["base"])
+    other = _policy(asked["other"]) if "other" in asked else changed_policy(period, asked["change"])
+    _check_computed(period)
+    _check_counting(period, base, other)
+    return base, other
+
+
+def _policy(policy_id: int) -> Policy:
+    policy = Policy.objects.filter(pk=policy_id).first() if abs(policy_id) < 2**63 else None
+    if policy is None:
+        raise ComparisonError("unknown_version", f"there is no policy {policy_id}")
+    return policy
 
 
 # What can be compared: who pays what for time as it is split. What splits the time itself cannot.

@@ -10,13 +10,14 @@ from django.db import Error, IntegrityError, transaction
 from django.utils import timezone
 
 from billing.checks import CHECKS
-from billing.models import Deviation, RunState, VerificationRun
+from billing.models import ATTEMPTS, Deviation, RunState, VerificationRun
 from ledger.checks import Check, Finding
 from ledger.core.instants import instant_text
 from ledger.locks import Lock, held_by_session
 from ledger.services.audit import Actor, record
 
 KEPT_PER_CHECK = 200
+WORKER_DIED = "worker_died"
 BY_NAME: dict[str, Check] = {check.__name__: check for check in CHECKS}  # type: ignore[attr-defined]
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ def start_verification(by: Actor, month: str = "") -> tuple[VerificationRun, boo
 def run_verification(run_id: int) -> VerificationRun:
     """Carry out the checks that are not done. Safe to kill and to run twice at once: the second one does nothing.
 
+    A check at which the worker was killed `ATTEMPTS` times is given up, so that the others are still carried out.
     The lock is the session's: the checks take and release other locks, each in a transaction of its own.
     """
     with held_by_session(Lock.VERIFICATION) as is_alone:
@@ -57,7 +59,12 @@ def _carry_out(run_id: int, name: str) -> None:
     step = _step_of(run, name)
     if run.state != RunState.RUNNING or step is None or step["state"] in ("done", "failed"):
         return
-    _note(run_id, name, lambda step: step.update(state="running", started_at=instant_text(timezone.now())))
+    attempt = step.get("attempts", 0) + 1
+    if attempt > ATTEMPTS:
+        _finish(run_id, name, [], 0, failed=WORKER_DIED)
+        return
+    begun = {"state": "running", "started_at": instant_text(timezone.now()), "attempts": attempt}
+    _note(run_id, name, lambda step: step.update(begun))
     try:
         findings, count = _first(BY_NAME[name](run.month or None))
     except Error as error:

@@ -22,7 +22,7 @@ from billing.api.periods import soon
 from billing.core.configuration import ConfigurationError, from_document
 from billing.models import Approval, ApprovalKind, EffectRun, Policy, RunState
 from billing.services.approvals import ApprovalError
-from billing.services.effects import compared_rows, start_effect
+from billing.services.effects import WORKER_DIED, compared_rows, start_effect
 from billing.services.policy_comparison import Compared
 from billing.services.proposals import TERMS, propose
 from billing.tasks import go_on_comparing, recompute_open_months
@@ -43,6 +43,10 @@ FIELDS = ("deed", "preemption_charged_to", "unreserved_idle", "lend_credit", "va
 PROBLEMS = {
     "unknown_version": gettext_lazy("There is no such version any more."),
     "failed": gettext_lazy("It could not be computed; the worker's log says why."),
+    WORKER_DIED: gettext_lazy(
+        "Each worker that began to compute it was killed, most likely for want of memory. It is given up: give workers "
+        "more memory, then ask anew."
+    ),
     "not_computed": gettext_lazy("That month has not been computed yet; choose another."),
     "counts_differ": gettext_lazy(
         "undelivered_counts_pending changes how time is split, not who bears it; its effect cannot be shown."
@@ -100,7 +104,7 @@ class EffectPage(ActingPage):
 
     @cached_property
     def run(self) -> EffectRun | None:
-        runs = EffectRun.objects.select_related("period", "approval")
+        runs = EffectRun.objects.exclude(asked__has_key="policies").select_related("period", "approval")
         asked = self.request.GET.get("run", "")
         if asked:
             is_number = asked.isascii() and asked.isdecimal() and len(asked) <= LONGEST_NUMBER

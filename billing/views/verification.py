@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from billing.models import Deviation, RunState, Statement, VerificationRun
+from billing.services.verification import WORKER_DIED
 from billing.views.kept_words import place_in_words, problem_in_words
 from billing.views.progress import how_far
 from ledger.core.units import MS_PER_SECOND
@@ -98,6 +99,11 @@ _STATES = {
     "failed": gettext_lazy("could not be checked"),
 }
 
+# Why a check could not be carried out, where that has words; else the name of the error.
+_DETAILS = {
+    WORKER_DIED: gettext_lazy("each worker that began it was killed, most likely for want of memory"),
+}
+
 
 def check_title(name: str) -> str:
     return str(CHECK_WORDS[name][0]) if name in CHECK_WORDS else name.replace("_", " ")
@@ -155,7 +161,7 @@ def shown_checks(run: VerificationRun) -> list[dict[str, Any]]:
                 "is_clean": step["state"] == "done" and not count,
                 "is_failed": step["state"] == "failed" or bool(count),
                 "count": count,
-                "detail": step.get("detail", ""),
+                "detail": _DETAILS.get(step.get("detail", ""), step.get("detail", "")),
             }
         )
     return shown

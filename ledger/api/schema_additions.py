@@ -18,6 +18,7 @@ PRODUCERS: dict[str, list[tuple[str, str]]] = {
     "alert_id": [("alerts_list", "/results/0/id")],
     "approval_id": [("approvals_list", "/results/0/id")],
     "batch_id": [("batches_list", "/results/0/batch"), ("events_create", "/batch")],
+    "comparison_id": [("policies_compare", "/id")],
     "budget_id": [("budgets_list", "/results/0/id")],
     "month": [("periods_list", "/results/0/month")],
     "subscription_id": [("alert_subscriptions_list", "/results/0/id"), ("alert_subscriptions_create", "/id")],

@@ -16,7 +16,16 @@ from django.urls import URLResolver, get_resolver
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from billing.models import AlertRule, AlertSubscription, Approval, ApprovalKind, Budget, CloseRun, RateCard
+from billing.models import (
+    AlertRule,
+    AlertSubscription,
+    Approval,
+    ApprovalKind,
+    Budget,
+    CloseRun,
+    EffectRun,
+    RateCard,
+)
 from billing.services.disputes import open_dispute
 from ledger.models import ApiToken, Membership, Period, Role, Source, Tenant, User
 from ledger.services.audit import Actor
@@ -149,6 +158,7 @@ RULES: dict[str, dict[str, frozenset[str]]] = {
     "api-service-policies-end": {"post": FINANCE},
     "api-contracts": {"get": EVERYBODY, "post": FINANCE},
     "api-policies-compare": {"post": RUNNERS},
+    "api-policies-comparison": {"get": RUNNERS},
     "api-policies": {"get": EVERYBODY, "post": FINANCE},
     "api-calibrations-deviation": {"get": RUNNERS},
     "api-calibrations-refits": {"get": RUNNERS},
@@ -199,6 +209,7 @@ def things() -> dict[str, str]:
     waiting = Approval.objects.create(
         kind=ApprovalKind.OVERRIDE, payload={"month": MONTH}, reason="late", requested_by="another"
     )
+    compared = EffectRun.objects.create(period=period, asked={"policies": {}}, requested_by="finance")
     dispute = open_dispute(statement.lines.get(position=1), "too much", Actor("viewer", ""))
     return {
         "<uuid:statement_id>": str(statement.pk),
@@ -211,6 +222,7 @@ def things() -> dict[str, str]:
         "<str:month>/<str:name>.csv": f"{MONTH}/focus-1.2.csv",
         "<str:month>": MONTH,
         "<int:batch_id>": str(books.batch.pk),
+        "<int:comparison_id>": str(compared.pk),
         "<int:version_id>": str(RateCard.objects.values_list("pk", flat=True)[0]),
         "rules/<str:name>": f"rules/{AlertRule.objects.get().name}",
         "sources/<str:name>": f"sources/{Source.objects.order_by('pk').first().pk}",

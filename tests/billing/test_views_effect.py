@@ -248,6 +248,51 @@ def test_one_that_breaks_holds_up_no_other(people: dict[str, User], monkeypatch:
     assert auditor.get(good).context["is_compared"]
 
 
+class Killed(BaseException):
+    """What no computation can catch, as when the kernel ends its process."""
+
+
+def test_one_that_kills_its_workers_is_given_up_and_the_page_says_why(
+    people: dict[str, User], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That the books are busy is no attempt; every beginning is, whoever begins."""
+    auditor = client_of(people["auditor"])
+    deadly, good = (_asked(auditor, **POLICY) for _time in range(2))
+    first = EffectRun.objects.earliest("pk").pk
+    compare = effects.compare_change
+    begun: list[str] = []
+
+    def kill(period: Any, asked: Any, say: Any) -> Any:
+        if EffectRun.objects.get(pk=first).state != RunState.RUNNING:
+            return compare(period, asked, say)
+        if not begun:
+            begun.append("busy")
+            raise policy_comparison.ComparisonError("busy", "the books are being computed")
+        say("now")
+        begun.append("now")
+        raise Killed
+
+    monkeypatch.setattr(effects, "compare_change", kill)
+    tasks.go_on_comparing()
+    for _time in range(3):
+        with pytest.raises(Killed):
+            tasks.go_on_comparing()
+    assert "given up" not in auditor.get(deadly).content.decode()
+    tasks.go_on_comparing()
+    assert begun == ["busy", "now", "now", "now"]
+    assert "It is given up" in auditor.get(deadly).content.decode()
+    chinese = auditor.get(deadly, headers={"Accept-Language": "zh-hans"}).content.decode()
+    assert "已放弃" in chinese and "It is given up" not in chinese
+    assert auditor.get(good).context["is_compared"]
+
+
+def test_a_comparison_asked_for_by_a_program_is_no_preview_of_a_page(people: dict[str, User]) -> None:
+    run = EffectRun.objects.create(
+        period_id="2026-10", asked={"policies": {"change": {}}}, requested_by="token"
+    )
+    assert client_of(people["auditor"]).get(f"{PAGE}?run={run.pk}").status_code == 404
+
+
 def test_the_end_of_a_version_has_its_effect_shown_to_the_second_person(people: dict[str, User]) -> None:
     """Without a price list every priced account is at 0; a policy that ends leaves what is usual."""
     finance, auditor = client_of(people["finance"]), client_of(people["auditor"])

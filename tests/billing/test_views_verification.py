@@ -120,6 +120,37 @@ def test_a_check_that_breaks_hides_nothing_and_says_so(
     assert "could not be checked" in finance.get(_page(run)).content.decode()
 
 
+class Killed(BaseException):
+    """What no check can catch, as when the kernel ends its process."""
+
+
+def test_a_check_that_kills_its_workers_is_given_up_and_the_others_are_carried_out(
+    people: dict[str, User], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+
+    def kill(month: str | None) -> Iterator[Finding]:
+        begun.append(1)
+        raise Killed
+        yield
+
+    for name in BY_NAME:
+        monkeypatch.setitem(BY_NAME, name, kill if name == "slots_meet" else lambda month: [])
+    finance = client_of(people["finance"])
+    finance.post(AUDIT)
+    run = VerificationRun.objects.get()
+    for _time in range(3):
+        with pytest.raises(Killed):
+            tasks.go_on_verifying()
+    tasks.go_on_verifying()
+    run.refresh_from_db()
+    assert (run.state, run.failed, run.deviations, len(begun)) == (RunState.DONE, 1, 0, 3)
+    assert {step["state"] for step in run.steps if step["name"] != "slots_meet"} == {"done"}
+    assert "each worker that began it was killed" in finance.get(_page(run)).content.decode()
+    chinese = finance.get(_page(run), headers={"Accept-Language": "zh-hans"}).content.decode()
+    assert "worker_died" not in chinese and "each worker" not in chinese
+
+
 def test_while_one_worker_is_at_work_another_does_nothing(people: dict[str, User]) -> None:
     client_of(people["finance"]).post(AUDIT)
     other = connection.copy()
