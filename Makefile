@@ -43,7 +43,7 @@ lint: install
 	@echo "== Lint"; $(VENV_PYTHON) -m ruff check --quiet .
 
 types: install
-	@echo "== Types"; $(VENV_PYTHON) -m mypy ledger billing ingest
+	@echo "== Types"; $(VENV_PYTHON) -m mypy
 
 imports: install
 	@echo "== Import contracts"; $(VENV_PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
