@@ -14,6 +14,7 @@ from billing.core.journal import MEMO
 from billing.core.posting import INVARIANTS as POSTING_INVARIANTS
 from billing.core.posting import targets_of
 from billing.core.rating_lines import MONEY, tenant_account
+from billing.core.sentences import sentence
 from billing.core.statement import GENESIS, Link, broken_links, seal
 from billing.models import Statement, StatementAnnex, StatementLine, StatementState
 from billing.selectors.accounts import accounts
@@ -60,25 +61,25 @@ def slots_conserve_capacity(month: str | None) -> Iterator[Finding]:
     """11.1: per pool and slot, capacity = where all of it went, and the holders' rows add up to it."""
     for period in _periods(month):
         for pool, starts_at, capacity, lending in _rows(SLOTS_THAT_DO_NOT_ADD_UP, _during(period)):
-            what = "capacity" if capacity else "lent and borrowed" if lending else "holders' rows"
-            yield Finding(
-                "capacity is conserved", f"{pool} {starts_at:%Y-%m-%dT%H:%MZ}", f"{what} do not add up"
+            what = (
+                "capacity_does_not_add_up"
+                if capacity
+                else "lending_does_not_add_up"
+                if lending
+                else "holders_do_not_add_up"
             )
+            yield Finding("capacity_is_conserved", f"{pool} {starts_at:%Y-%m-%dT%H:%MZ}", sentence(what))
         for pool, starts_at in _rows(ROWS_WITHOUT_SLOT, _during(period)):
-            yield Finding(
-                "capacity is conserved", f"{pool} {starts_at:%Y-%m-%dT%H:%MZ}", "rows without a slot"
-            )
+            where = f"{pool} {starts_at:%Y-%m-%dT%H:%MZ}"
+            yield Finding("capacity_is_conserved", where, sentence("rows_without_slot"))
 
 
 def slots_meet(month: str | None) -> Iterator[Finding]:
     """11.8: a month is the sum of its slots, across changes of the clock too."""
     for period in _periods(month):
         for pool, ends_at, starts_at in _rows(SLOTS_THAT_DO_NOT_MEET, _during(period)):
-            yield Finding(
-                "slots meet",
-                pool,
-                f"one ends at {ends_at.isoformat()}, the next starts at {starts_at.isoformat()}",
-            )
+            problem = sentence("slots_do_not_meet", end_at=ends_at, start_at=starts_at)
+            yield Finding("slots_meet", pool, problem)
 
 
 def pairs_equal_lending(month: str | None) -> Iterator[Finding]:
@@ -87,8 +88,9 @@ def pairs_equal_lending(month: str | None) -> Iterator[Finding]:
         for pool, holder, lent, pairs_lent, borrowed, pairs_borrowed in _rows(
             PAIRS_THAT_DO_NOT_ADD_UP, _during(period)
         ):
-            problem = f"lent {lent}, in pairs {pairs_lent}; borrowed {borrowed}, in pairs {pairs_borrowed}"
-            yield Finding("pairs equal lending", f"{period.month} {pool} {holder}", problem)
+            sums = {"lent": lent, "pairs_lent": pairs_lent, "borrowed": borrowed}
+            problem = sentence("pairs_do_not_add_up", **sums, pairs_borrowed=pairs_borrowed)
+            yield Finding("pairs_equal_lending", f"{period.month} {pool} {holder}", problem)
 
 
 def days_equal_slots(month: str | None) -> Iterator[Finding]:
@@ -96,7 +98,7 @@ def days_equal_slots(month: str | None) -> Iterator[Finding]:
     for period in _periods(month):
         for pool, tenant in _rows(DAYS_THAT_DO_NOT_ADD_UP, _during(period)):
             where = f"{period.month} {pool} {tenant}".rstrip()
-            yield Finding("days equal slots", where, "the sums by day are not those of the slots")
+            yield Finding("days_equal_slots", where, sentence("days_do_not_add_up"))
 
 
 def posted_is_target(month: str | None) -> Iterator[Finding]:
@@ -109,11 +111,12 @@ def posted_is_target(month: str | None) -> Iterator[Finding]:
         span = Span(to_ms(period.starts_at), to_ms(period.horizon_at))
         lines = rate_month(ledger, terms, span, books)
         for posting in postings(targets_of(period.month, lines), posted_for(period.month, books)):
-            problem = f"{posting.quantity} {posting.unit} from {posting.debit} to {posting.credit} not posted"
-            yield Finding("posted is target", posting.key, problem)
+            flow = {"counted_in": posting.unit, "debit": posting.debit, "credit": posting.credit}
+            problem = sentence("not_posted", quantity=posting.quantity, **flow)
+            yield Finding("posted_is_target", posting.key, problem)
         for invariant in POSTING_INVARIANTS:
             for problem in invariant(lines):
-                yield Finding("both sides of a movement agree", period.month, problem)
+                yield Finding("both_sides_agree", period.month, problem)
 
 
 def statements_add_up(month: str | None) -> Iterator[Finding]:
@@ -122,8 +125,15 @@ def statements_add_up(month: str | None) -> Iterator[Finding]:
         for number, total, lines, posted, minor, lines_minor in _rows(
             STATEMENTS_THAT_DO_NOT_ADD_UP, {"month": period.month}
         ):
-            problem = f"total {total}, lines {lines}, transfers {posted}; printed {minor}, printed lines {lines_minor}"
-            yield Finding("statements add up", number, problem)
+            problem = sentence(
+                "statement_does_not_add_up",
+                total=total,
+                lines=lines,
+                posted=posted,
+                minor=minor,
+                lines_minor=lines_minor,
+            )
+            yield Finding("statements_add_up", number, problem)
 
 
 def showback_is_nobodys_debt(month: str | None) -> Iterator[Finding]:
@@ -141,7 +151,8 @@ def showback_is_nobodys_debt(month: str | None) -> Iterator[Finding]:
             account = tenant_account(statement.tenant.slug)
             wrong = account if statement.shown_only else f"{MEMO}{account}"
             if net[wrong]:
-                yield Finding("showback is nobody's debt", statement.number, f"{net[wrong]} stand on {wrong}")
+                problem = sentence("shown_amount_stands", much=net[wrong], account=wrong)
+                yield Finding("showback_is_nobodys_debt", statement.number, problem)
 
 
 def statements_are_what_was_sealed(month: str | None) -> Iterator[Finding]:
@@ -168,7 +179,7 @@ def statements_are_what_was_sealed(month: str | None) -> Iterator[Finding]:
                 )
             )
     for problem in broken_links(links, contents):
-        yield Finding("the chain of statements holds", "", problem)
+        yield Finding("chain_holds", "", problem)
 
 
 def annexes_are_what_was_sealed(month: str | None) -> Iterator[Finding]:
@@ -178,18 +189,16 @@ def annexes_are_what_was_sealed(month: str | None) -> Iterator[Finding]:
         annexes = annexes.filter(statement__period=month)
     for annex in annexes.iterator(chunk_size=1):
         if not annex_is_whole(annex):
-            problem = f"{annex.name} does not match its hash"
-            yield Finding("files are what was sealed", annex.statement.number, problem)
+            problem = sentence("file_changed", file=annex.name)
+            yield Finding("files_are_what_was_sealed", annex.statement.number, problem)
 
 
 def _statement_findings(statement: Statement, annexes: list[StatementAnnex]) -> Iterator[Finding]:
     sealed = seal(statement.content, statement.previous_of_tenant, statement.previous_of_ledger)
     if sealed != statement.sha256:
-        yield Finding("statements are what was sealed", statement.number, "content does not match its hash")
+        yield Finding("statements_are_what_was_sealed", statement.number, sentence("content_changed"))
     if not _rows_match(statement, annexes):
-        yield Finding(
-            "statements are what was sealed", statement.number, "rows differ from the sealed content"
-        )
+        yield Finding("statements_are_what_was_sealed", statement.number, sentence("rows_changed"))
 
 
 def _rows_match(statement: Statement, annexes: list[StatementAnnex]) -> bool:
@@ -233,12 +242,14 @@ def books_follow_from_facts(month: str | None) -> Iterator[Finding]:
             transaction.set_rollback(True)
         for table in before:
             if before[table] != after[table]:
-                yield Finding("books follow from facts", period.month, f"{table} differ when computed again")
+                problem = sentence("table_differs", table=sentence(table))
+                yield Finding("books_follow_from_facts", period.month, problem)
         if done.transfers:
-            yield Finding("books follow from facts", period.month, f"{done.transfers} transfers are missing")
+            problem = sentence("transfers_missing", count=done.transfers)
+            yield Finding("books_follow_from_facts", period.month, problem)
         if done.statements:
-            problem = f"{done.statements} statements differ when drafted again"
-            yield Finding("books follow from facts", period.month, problem)
+            problem = sentence("statements_differ", count=done.statements)
+            yield Finding("books_follow_from_facts", period.month, problem)
 
 
 def _is_behind(period: Period) -> bool:

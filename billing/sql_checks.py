@@ -130,19 +130,19 @@ ORDER BY 1
 
 # One hash per table of a month's derived rows, to compare the books with the books computed again.
 FINGERPRINTS = {
-    "pool slots": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row.pool_id, row.starts_at), ''))
+    "table_pool_slots": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row.pool_id, row.starts_at), ''))
         FROM billing_poolslot row WHERE starts_at >= %(from)s AND starts_at < %(to)s""",
-    "allocations": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))
+    "table_allocations": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))
         FROM billing_allocation row WHERE starts_at >= %(from)s AND starts_at < %(to)s""",
-    "allocations by day": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))
+    "table_allocation_days": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))
         FROM billing_allocationday row WHERE starts_at >= %(from)s AND starts_at < %(to)s""",
-    "lending": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))
+    "table_lending": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))
         FROM billing_lendingday row WHERE starts_at >= %(from)s AND starts_at < %(to)s""",
-    "tokens": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))
+    "table_tokens": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))
         FROM billing_tokenday row WHERE starts_at >= %(from)s AND starts_at < %(to)s""",
-    "preemptions": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row.id), ''))
+    "table_preemptions": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row.id), ''))
         FROM billing_preemptionrecord row WHERE decided_at >= %(from)s AND decided_at < %(to)s""",
-    "preemptions' shares": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), '')) FROM (
+    "table_preemption_shares": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), '')) FROM (
             SELECT share.record_id, share.account_id, share.milli_gpus, share.entitled_milli_gpus,
                    share.waiting_gpu_us, share.lost_gpu_us, share.recompute_gpu_us
             FROM billing_preemptionshare share JOIN billing_preemptionrecord record ON record.id = share.record_id

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from django.db import connection
 from django.db.models import F, Sum
 
+from ledger.core.record_sentences import Sentence, sentence
 from ledger.core.transfers import posting_id
 from ledger.models import Account, Booking, Transfer, Unit
 
@@ -37,18 +38,23 @@ APPEND_ONLY = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One deviation: which invariant, where, and what is wrong with it."""
+    """One deviation: the code of the invariant, where (a name, or nothing), and what is wrong with it."""
 
     invariant: str
     where: str
-    problem: str
+    problem: Sentence
+
+    def told(self) -> Sentence:
+        """As one sentence."""
+        parts = {"invariant": sentence(self.invariant), "problem": self.problem}
+        return (
+            sentence("finding_somewhere", where=self.where, **parts)
+            if self.where
+            else sentence("finding", **parts)
+        )
 
     def __str__(self) -> str:
-        return (
-            f"{self.invariant}: {self.where}: {self.problem}"
-            if self.where
-            else f"{self.invariant}: {self.problem}"
-        )
+        return str(self.told())
 
 
 def transfers_net_to_zero(month: str | None) -> Iterator[Finding]:
@@ -58,7 +64,7 @@ def transfers_net_to_zero(month: str | None) -> Iterator[Finding]:
         into = Account.objects.filter(transfers_in__unit=unit).aggregate(sum=Sum("transfers_in__quantity"))
         net = (into["sum"] or 0) - (out["sum"] or 0)
         if net:
-            yield Finding("transfers net to zero", str(unit.label), f"accounts sum to {net}")
+            yield Finding("transfers_net_to_zero", str(unit.label), sentence("accounts_off_zero", net=net))
 
 
 def transfers_are_what_was_posted(month: str | None) -> Iterator[Finding]:
@@ -72,7 +78,8 @@ def transfers_are_what_was_posted(month: str | None) -> Iterator[Finding]:
         by_flow[transfer.target_key, transfer.unit].append(transfer)
     for (key, unit), transfers in by_flow.items():
         for unexplained in _unexplained(key, unit, transfers):
-            yield Finding("transfers are what was posted", key, f"{unexplained.id} does not follow")
+            problem = sentence("transfer_does_not_follow", id=str(unexplained.id))
+            yield Finding("transfers_are_what_was_posted", key, problem)
 
 
 def _unexplained(key: str, unit: int, transfers: list[Transfer]) -> Iterator[Transfer]:
@@ -99,13 +106,13 @@ def batches_lose_nothing(month: str | None) -> Iterator[Finding]:
     """11.9: per batch, received = booked + duplicate + conflict + quarantined, and what was booked is there."""
     counted = F("booked") + F("duplicate") + F("conflict") + F("quarantined")
     for booking in Booking.objects.exclude(received=counted):
-        yield Finding(
-            "no event is lost", f"batch {booking.batch}", "received is not what became of its events"
-        )
+        problem = sentence("received_not_accounted_for", batch=booking.batch)
+        yield Finding("no_event_is_lost", "", problem)
     with connection.cursor() as cursor:
         cursor.execute(_BOOKED_ROWS)
         for batch, booked, present in cursor.fetchall():
-            yield Finding("no event is lost", f"batch {batch}", f"{booked} booked, {present} in the record")
+            problem = sentence("booked_not_in_record", batch=batch, booked=booked, present=present)
+            yield Finding("no_event_is_lost", "", problem)
 
 
 # Batches whose events are not all in the record. What was pruned with its partition was counted before; the replacement
@@ -143,7 +150,7 @@ def the_record_is_guarded(month: str | None) -> Iterator[Finding]:
         guarded = {name for (name,) in cursor.fetchall()}
     for table in APPEND_ONLY:
         if table not in guarded:
-            yield Finding("facts are append-only", table, "its trigger is missing or disabled")
+            yield Finding("facts_are_append_only", table, sentence("trigger_missing"))
 
 
 Check = Callable[[str | None], Iterable[Finding]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from billing.core.rating_lines import CONVERSION, GPU_US, MONEY, PLATFORM, Line
+from billing.core.sentences import Sentence, sentence
 from ledger.core.transfers import Flow, Target
 
 # lent is somebody's borrowed, oversold was not there, a credit is money only: no GPU time of the pool moves for them.
@@ -72,12 +73,12 @@ def _moves_gpu_time(line: Line) -> bool:
 # Invariants; each returns findings.
 
 
-def mirrors_balance(lines: Sequence[Line]) -> list[str]:
+def mirrors_balance(lines: Sequence[Line]) -> list[Sentence]:
     """Both sides of a movement say the same: charges moved between accounts sum to 0."""
     moved = sum(line.amount_micro or 0 for line in lines if line.kind == "transfer")
     tokens = sum(line.amount_micro or 0 for line in lines if line.kind == "tokens")
-    problems = [f"transfers between accounts sum to {moved}"] if moved else []
-    return problems + ([f"token lines sum to {tokens} with the conversion account"] if tokens else [])
+    problems = [sentence("transfers_do_not_balance", moved=moved)] if moved else []
+    return problems + ([sentence("token_lines_do_not_balance", moved=tokens)] if tokens else [])
 
 
 def an_account_pays_its_lines(month: str, lines: Sequence[Line]) -> list[str]:
@@ -97,4 +98,4 @@ def an_account_pays_its_lines(month: str, lines: Sequence[Line]) -> list[str]:
     ]
 
 
-INVARIANTS: tuple[Callable[[Sequence[Line]], list[str]], ...] = (mirrors_balance,)
+INVARIANTS: tuple[Callable[[Sequence[Line]], list[Sentence]], ...] = (mirrors_balance,)

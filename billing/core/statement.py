@@ -11,6 +11,7 @@ from typing import Any
 
 from billing.core.canonical_json import canonical_sha256
 from billing.core.rating_lines import Line
+from billing.core.sentences import Sentence, sentence
 from ledger.core.units import MICRO_PER_UNIT, round_half_even
 
 GENESIS = "0" * 64
@@ -129,7 +130,9 @@ INVARIANTS: tuple[Callable[[Bill], list[str]], ...] = (
 )
 
 
-def broken_links(links: Sequence[Link], contents: Mapping[tuple[str, str], Mapping[str, Any]]) -> list[str]:
+def broken_links(
+    links: Sequence[Link], contents: Mapping[tuple[str, str], Mapping[str, Any]]
+) -> list[Sentence]:
     """Every statement whose hash does not follow from its content and from those before it.
 
     contents: (month, tenant) -> what the statement says now.
@@ -138,14 +141,14 @@ def broken_links(links: Sequence[Link], contents: Mapping[tuple[str, str], Mappi
     last_of_tenant: dict[str, str] = {}
     last = GENESIS
     for link in sorted(links, key=lambda link: (link.month, link.tenant)):
-        name = f"{link.month} {link.tenant}"
+        of = {"month": link.month, "tenant": link.tenant}
         before = last_of_tenant.get(link.tenant, GENESIS)
         if link.previous_of_tenant != before:
-            problems.append(f"{name}: does not follow the tenant's previous statement")
+            problems.append(sentence("chain_of_tenant_broken", **of))
         if link.previous_of_ledger != last:
-            problems.append(f"{name}: does not follow the ledger's previous statement")
+            problems.append(sentence("chain_of_ledger_broken", **of))
         sealed = seal(contents[link.month, link.tenant], link.previous_of_tenant, link.previous_of_ledger)
         if sealed != link.sha256:
-            problems.append(f"{name}: content does not match its hash")
+            problems.append(sentence("content_of_month_changed", **of))
         last_of_tenant[link.tenant] = last = link.sha256
     return problems

@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from billing.models.life import RunState
+from ledger.core.sentences import Sentence, read
 
 
 class VerificationRun(models.Model):
@@ -35,11 +36,21 @@ class VerificationRun(models.Model):
 
 
 class Deviation(models.Model):
-    """One deviation that a verification found. The first ones of each check are kept; the run counts all."""
+    """One deviation that a verification found. The first ones of each check are kept; the run counts all.
+
+    invariant, code, values: as a check's `Finding` has them. problem: the finished sentence of rows that are older
+    than the codes.
+    """
 
     id = models.BigAutoField(primary_key=True)
     run = models.ForeignKey(VerificationRun, models.CASCADE, related_name="found")
     check_name = models.CharField(max_length=60)
     invariant = models.CharField(max_length=100)
     where = models.TextField()
-    problem = models.TextField()
+    problem = models.TextField(blank=True)
+    code = models.CharField(max_length=60, blank=True)
+    values = models.JSONField(default=dict)
+
+    @property
+    def told(self) -> Sentence | str:
+        return read({"code": self.code, "values": self.values}) if self.code else self.problem

@@ -102,7 +102,7 @@ def _finish(run_id: int, name: str, findings: list[Finding], count: int, failed:
     run.failed += bool(failed)
     run.save(update_fields=["steps", "deviations", "failed"])
     Deviation.objects.bulk_create(
-        Deviation(run=run, check_name=name, invariant=one.invariant, where=one.where, problem=one.problem)
+        Deviation(run=run, check_name=name, invariant=one.invariant, where=one.where, **one.problem.kept())
         for one in findings
     )
 

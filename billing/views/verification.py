@@ -16,15 +16,16 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from billing.core.sentences import PROBLEMS
 from billing.models import Deviation, RunState, Statement, VerificationRun
 from billing.services.verification import WORKER_DIED
-from billing.views.kept_words import place_in_words, problem_in_words
 from billing.views.progress import how_far
 from ledger.core.units import MS_PER_SECOND
 from ledger.models import Period
 from ledger.templatetags.figures import month_name
 from ledger.views.page import runs_the_ledger
 from ledger.views.tables import CODE, COUNT, DURATION, INSTANT, TEXT_FILTER, Column, Filter, Table, TablePage
+from ledger.wording_sentences import gist, in_words
 
 PROGRESS = "verification-progress"
 Text = str | Promise
@@ -214,7 +215,7 @@ def deviations_table(run: VerificationRun) -> Table:
                 CODE,
                 of="deviation.where",
                 field="where",
-                html=lambda row: place_in_words(row.deviation.where),
+                html=_where,
                 link=lambda row: row.place,
                 filter=TEXT_FILTER,
             ),
@@ -222,10 +223,10 @@ def deviations_table(run: VerificationRun) -> Table:
                 "problem",
                 _("Problem"),
                 CODE,
-                of="deviation.problem",
-                field="problem",
-                html=lambda row: problem_in_words(row.deviation.problem),
-                filter=TEXT_FILTER,
+                of=lambda row: str(row.deviation.told),
+                field="code",
+                html=lambda row: in_words(row.deviation.told),
+                filter=Filter(lambda: [(code, gist(code)) for code in PROBLEMS]),
             ),
         ],
         present=_placed,
@@ -234,7 +235,11 @@ def deviations_table(run: VerificationRun) -> Table:
     )
 
 
-_BATCH = re.compile(r"batch (\d{1,18})")
+def _where(row: Placed) -> str:
+    batch = row.deviation.values.get("batch")
+    return row.deviation.where if batch is None else _("batch %(number)s") % {"number": batch}
+
+
 _OF_MONTH = re.compile(r"(\d{4}-(?:0[1-9]|1[0-2]))(?: |$)")
 
 
@@ -256,14 +261,15 @@ def _placed(rows: Sequence[Deviation]) -> list[Placed]:
     months = {found[1] for where in named if (found := _OF_MONTH.match(where))}
     known = set(Period.objects.filter(month__in=months).values_list("month", flat=True)) if months else set()
 
-    def place(where: str) -> str | None:
-        if batch := _BATCH.fullmatch(where):
-            return reverse("ingest:batch", args=[int(batch[1])])
+    def place(row: Deviation) -> str | None:
+        where = row.where
+        if "batch" in row.values:
+            return reverse("ingest:batch", args=[row.values["batch"]])
         if (month := _OF_MONTH.match(where)) and month[1] in known:
             return reverse("billing:month", args=[month[1]])
         return places.get(where)
 
-    return [Placed(row, place(row.where)) for row in rows]
+    return [Placed(row, place(row)) for row in rows]
 
 
 def runs_table() -> Table:

@@ -191,7 +191,9 @@ def test_a_trigger_that_was_switched_off_is_found(books: Pool) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute("ALTER TABLE ledger_event DISABLE TRIGGER append_only")
-    assert findings() == ["facts are append-only: ledger_event: its trigger is missing or disabled"]
+    assert findings() == [
+        "facts are append-only: ledger_event: its trigger is missing or has been switched off"
+    ]
 
 
 def test_a_lost_event_is_found(books: Pool) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 
 import pytest
 from django.utils import translation
 
-import billing.checks
-import ledger.checks
 from billing.core.configuration import ConfigurationError, from_document
 from billing.views.closing_evidence import evidence_words
-from billing.views.kept_words import change_in_words, place_in_words, problem_in_words, refusal_of_terms
+from billing.views.kept_words import change_in_words, refusal_of_terms
 from ingest.core.reasons import REASONS
 
 ENGLISH = re.compile(r"[A-Za-z]{3,} [a-z]{2,}")
@@ -71,29 +68,6 @@ def test_a_change_that_a_person_decides_on_is_told_in_chinese(change: str) -> No
     with translation.override("zh-hans"):
         told = change_in_words(change)
     assert told != change and not ENGLISH.search(told), told
-
-
-def test_every_problem_that_verifying_can_find_has_words() -> None:
-    """Its texts are read out of the checks: one that is added without words is found here."""
-    sources = inspect.getsource(billing.checks) + inspect.getsource(ledger.checks)
-    texts = re.findall(r'problem = f?"([^"]+)"', sources)
-    texts += re.findall(r'yield Finding\(\s*"[^"]+",\s*[^,]+?,\s*f?"([^"]+)"', sources)
-    # What stands in braces is a word, an instant or a number.
-    instants = [re.sub(r"\{\w*_at[^}]*\}", AT, text) for text in texts]
-    told = {}
-    with translation.override("zh-hans"):
-        for text in instants:
-            for filled in (
-                re.sub(r"\{[^}]*\}", "7", text),
-                *(re.sub(r"\{[^}]*\}", word, text) for word in ("allocations", "capacity")),
-            ):
-                told[text] = problem_in_words(filled)
-                if told[text] != filled:
-                    break
-        assert place_in_words("batch 12") != "batch 12"
-    left = {text: words for text, words in told.items() if ENGLISH.search(words)}
-    assert len(told) > 10
-    assert left == {}
 
 
 def test_reasons_of_quarantine_are_told_in_the_checklist() -> None:

@@ -133,8 +133,8 @@ def test_the_database_keeps_files_and_verify_finds_what_gets_past_it(pool: Pool)
         with pytest.raises(REFUSED), transaction.atomic():
             attack()
     for change, problem in (
-        ("compressed = 'x'", "usage does not match its hash"),
-        (f"size_bytes = {annex.size_bytes + 1}", "usage does not match its hash"),
+        ("compressed = 'x'", "file usage does not give its hash"),
+        (f"size_bytes = {annex.size_bytes + 1}", "file usage does not give its hash"),
         ("name = 'other'", "rows differ from the sealed content"),
     ):
         with transaction.atomic():

@@ -9,6 +9,7 @@ import pytest
 from django.db import connection, transaction
 
 from billing import tasks
+from billing.core.sentences import sentence
 from billing.models import Deviation, RunState, StatementLine, VerificationRun
 from billing.services import verification
 from billing.services.verification import BY_NAME, run_verification
@@ -100,11 +101,12 @@ def test_what_deviates_is_named_and_kept(people: dict[str, User]) -> None:
 def _cannot_be_answered(month: str | None) -> Iterator[Finding]:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT 1 / 0")
-    yield Finding("never", "", "")
+    yield Finding("slots_meet", "", sentence("rows_without_slot"))
 
 
 def _finds_too_much(month: str | None) -> Iterator[Finding]:
-    yield from (Finding("many", str(number), "is wrong") for number in range(1_000))
+    problem = sentence("rows_without_slot")
+    yield from (Finding("posted_is_target", str(number), problem) for number in range(1_000))
 
 
 def test_a_check_that_breaks_hides_nothing_and_says_so(

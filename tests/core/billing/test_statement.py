@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from billing.core.canonical_json import canonical_json, canonical_sha256
 from billing.core.rating_lines import Line
+from billing.core.sentences import Sentence
 from billing.core.statement import GENESIS, INVARIANTS, Link, bill, broken_links, chain, seal
 
 json_values = st.recursive(
@@ -135,23 +136,27 @@ def test_both_chains_run_by_month_then_slug_from_64_zeros() -> None:
     assert first.sha256 == seal({"total": "1"}, GENESIS, GENESIS)
 
 
+def told(problems: list[Sentence]) -> list[str]:
+    return [str(problem) for problem in problems]
+
+
 def test_a_change_anywhere_is_found() -> None:
     links = chain(CONTENTS)
     contents = {(month, tenant): content for month, tenant, content in CONTENTS}
     assert broken_links(links, contents) == []
     contents["2020-05", "acme"] = {"total": "9"}
-    assert broken_links(links, contents) == ["2020-05 acme: content does not match its hash"]
+    assert told(broken_links(links, contents)) == ["2020-05 acme: the content does not give its hash"]
 
 
 def test_a_statement_that_is_gone_or_resealed_is_found() -> None:
     first, second, third = chain(CONTENTS)
     contents = {(month, tenant): content for month, tenant, content in CONTENTS}
-    assert broken_links([first, third], contents) == [
-        "2020-06 acme: does not follow the ledger's previous statement"
+    assert told(broken_links([first, third], contents)) == [
+        "2020-06 acme does not follow the ledger's previous statement"
     ]
     forged = {**contents, ("2020-05", "acme"): {"total": "9"}}
     resealed = Link("acme", "2020-05", seal({"total": "9"}, GENESIS, GENESIS), GENESIS, GENESIS)
-    assert broken_links([resealed, second, third], forged) == [
-        "2020-05 beta: does not follow the ledger's previous statement",
-        "2020-06 acme: does not follow the tenant's previous statement",
+    assert told(broken_links([resealed, second, third], forged)) == [
+        "2020-05 beta does not follow the ledger's previous statement",
+        "2020-06 acme does not follow the tenant's previous statement",
     ]
