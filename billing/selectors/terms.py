@@ -33,10 +33,11 @@ class CostVersion:
 class MonthTerms:
     """Everything dated that a month is computed by.
 
-    versions: pool slug -> instants in the month at which a stretch of one version of all its terms begins; the
-    first is the month's start.
+    span: the month, to its end. versions: pool slug -> instants in it at which a stretch of one version of all its
+    terms begins; the first is the month's start.
     """
 
+    span: Span
     rating: Terms
     versions: dict[str, list[int]]
     costs: list[CostVersion]
@@ -72,6 +73,7 @@ def month_terms(month: Month, zone: str) -> MonthTerms:
         ),
     )
     return MonthTerms(
+        span=span,
         rating=rating,
         versions=_versions(pools, span),
         costs=_costs(),

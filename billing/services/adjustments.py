@@ -16,8 +16,7 @@ from billing.services.months import compute_month
 from billing.services.periods import earliest_not_closed
 from billing.services.posting import post_month
 from billing.services.preemption_prices import PreemptionPrices
-from billing.services.preemption_shares import share_preemptions
-from billing.services.preemptions import rebuild_preemptions
+from billing.services.preemptions import rebuild_preemptions, share_rebuilt
 from billing.services.rating import note_missing_prices, rate_month
 from billing.services.snapshot import in_snapshot
 from ledger.core.periods import Month, Span, to_ms
@@ -80,7 +79,7 @@ def _adjust(period: Period, posted_in: Period) -> int:
     keep_detail(period)
     rebuilt = rebuild_preemptions(span, span.end_ms, terms, books)
     compute_allocation(month, horizon=period.ends_at, closed_too=True)
-    share_preemptions(rebuilt.ids, terms, books, PreemptionPrices(ledger, terms.rating.prices))
+    share_rebuilt(rebuilt, terms, books, PreemptionPrices(ledger, terms.rating.prices))
     lines = rate_month(ledger, terms, span, books)
     note_missing_prices(period, lines)
     return post_month(period, lines, books, posted_in=posted_in)

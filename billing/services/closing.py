@@ -193,6 +193,8 @@ def _bring_up_to_date(period: Period, now: datetime, *, booked: bool) -> bool:
     measured the same."""
     adjusted = adjust_closed_months(now)
     done = compute_month(Month.parse(period.month), horizon=period.ends_at)
+    # What was measured again just now may have moved something in a closed month, which belongs to this one too.
+    adjusted += adjust_closed_months(now)
     changed = adjusted or done.allocation.spans or done.transfers or done.statements
     return bool(changed or (booked and done.preemptions))
 

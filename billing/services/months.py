@@ -18,8 +18,7 @@ from billing.services.allocation import Computed, MonthClosed, compute_allocatio
 from billing.services.posting import post_changes, post_month
 from billing.services.preemption_lines import records_that_moved
 from billing.services.preemption_prices import PreemptionPrices
-from billing.services.preemption_shares import share_preemptions
-from billing.services.preemptions import rebuild_preemptions
+from billing.services.preemptions import rebuild_preemptions, share_rebuilt
 from billing.services.quota_standings import refresh_quota_standings
 from billing.services.rating import rate_month, store_lines
 from billing.services.reconciliation import reconcile
@@ -80,7 +79,7 @@ def _compute(month: Month, pool: Pool | None, horizon: datetime | None, everythi
 
     rebuilt = rebuild_preemptions(span, horizon_ms, terms, books, everything=everything)
     computed = compute_allocation(month, pool, asked, everything=everything)
-    share_preemptions(rebuilt.ids, terms, books, PreemptionPrices(ledger, terms.rating.prices))
+    share_rebuilt(rebuilt, terms, books, PreemptionPrices(ledger, terms.rating.prices))
     stored = MonthLine.objects.filter(period=period)
     touched = _touched_pools(computed, everything=everything or not stored.exists())
     # What a GPU-hour came to, by which preempted time moves in cost recovery, follows from all of the month.

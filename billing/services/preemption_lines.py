@@ -53,10 +53,12 @@ def preemption_lines(
 
 def records_that_moved(period: Period, rebuilt: Rebuilt) -> set[UUID]:
     """Records whose lines of the month may not be those that are stored: written again just now, or whose stretch
-    reaches beyond the month, so that computing another one may have written them; and those that lines tell of which
-    have gone since, or moved to another instant."""
-    inside = Q(decided_at__gte=period.starts_at, waits_until__lt=period.ends_at) & (
-        Q(resumed_at__isnull=True) | Q(resumed_at__gte=period.starts_at, resumed_at__lt=period.ends_at)
+    reaches beyond the month, so that computing another one may have written them, or beyond the horizon up to which
+    the month had been computed (`period` as it was), so that their time has come since; and those that lines tell of
+    which have gone since, or moved to another instant."""
+    known = period.horizon_at or period.starts_at
+    inside = Q(decided_at__gte=period.starts_at, decided_at__lt=known, waits_until__lt=period.ends_at) & (
+        Q(resumed_at__isnull=True) | Q(resumed_at__gte=period.starts_at, resumed_at__lt=known)
     )
     of_month = _during(Span(to_ms(period.starts_at), to_ms(period.ends_at)))
     reaching = PreemptionRecord.objects.filter(of_month).exclude(inside).values_list("pk", flat=True)

@@ -1,7 +1,7 @@
 """Writing preemption records: merged, measured, and kept up with late facts (domain.md section 6).
 
 `rebuild_preemptions` runs before the month is allocated, because waiting work makes idle reservations undelivered;
-`share_preemptions` runs after it, because a shared service is shared out by the slot where no request tells.
+`share_rebuilt` runs after it, because a shared service is shared out by the slot where no request tells.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from billing.services.preemption_facts import (
     voided_requests,
     workload_histories,
 )
+from billing.services.preemption_moves import Move, mark_other_months, moves_beyond
+from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_records import Records, Work, instant, record_id
+from billing.services.preemption_shares import share_preemptions
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import DirtySpan, FactFinding, Pool
 
@@ -38,10 +41,12 @@ _BATCH = 1000
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """ids: of the records that were written again. gone: of those that no report tells of any more."""
+    """ids: of the records that were written again. gone: of those that no report tells of any more. moved: what both
+    moved beyond the month before."""
 
     ids: list[uuid.UUID]
     gone: list[uuid.UUID]
+    moved: frozenset[Move] = frozenset()
 
 
 def rebuild_preemptions(
@@ -55,6 +60,8 @@ def rebuild_preemptions(
     keys = stale_preemptions(Span(span.start_ms, min(span.end_ms, horizon_ms)), void, everything=everything)
     if not keys:
         return Rebuilt([], [])
+    named = {record_id(key) for key in keys}
+    moved = moves_beyond(named, terms.span)
     index = HolderIndex.load()
     said = reported(keys, void, index)
     preemptions, conflicts = merge(said.reports, said.resumes)
@@ -64,7 +71,14 @@ def rebuild_preemptions(
     _replace(keys, records, works, pools)
     _note_conflicts(keys, conflicts, works, pools)
     ids = [record.id for record in records]
-    return Rebuilt(ids, sorted({record_id(key) for key in keys} - set(ids)))
+    return Rebuilt(ids, sorted(named - set(ids)), moved)
+
+
+def share_rebuilt(rebuilt: Rebuilt, terms: MonthTerms, accounts: Accounts, prices: PreemptionPrices) -> None:
+    """Share out what was measured again, and mark other months in which it moves something else than before."""
+    share_preemptions(rebuilt.ids, terms, accounts, prices)
+    if rebuilt.ids or rebuilt.gone:
+        mark_other_months(rebuilt.moved, rebuilt.ids, terms.span)
 
 
 def _measured(preemptions: Sequence[Preemption], void: Sequence[int]) -> list[Work]:

@@ -7,10 +7,12 @@ October: acme reserves 8 of 16 GPUs and holds 2 for ten hours, beta holds 4 on d
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
-from billing.models import Approval, Decision, StatementLine
+from billing.models import Approval, CloseRun, Decision, StatementLine
+from billing.services.closing import STEPS
 from billing.services.deeds import decide
 from billing.services.disputes import adjust_dispute, open_dispute
 from billing.services.months import compute_month
@@ -39,6 +41,7 @@ from tests.scenarios.golden import (
     proved,
     rates,
     reserves,
+    resumed,
     served,
     tell,
     terms,
@@ -237,3 +240,31 @@ def test_a_dispute_that_is_accepted(october: None) -> None:
     # What beta is spared is the platform's.
     assert billed("2026-11")["platform", "dispute_adjustment"] == 36
     assert frozen() == before
+
+
+def test_a_resume_before_the_close_of_a_preemption_after_it(
+    october: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """beta loses 4 GPUs in November and, it is told just before that month is issued, ran again in October: the
+    2 GPU-hours that were computed again, at 2 as beta held no more than was its own, move in October and are
+    November's adjustment."""
+    policy(preemption_charged_to="preemptor")
+    close()
+    before = frozen()
+    tell(preempted(750, "beta", 4, by="gamma", event_id="lost", lost_gpu_seconds=0))
+
+    def told_after_the_check(run: CloseRun, now: datetime) -> str:
+        tell(resumed(9, "p-750", recompute_gpu_seconds=2 * 3600))
+        return "nothing blocks"
+
+    monkeypatch.setitem(STEPS, "check", told_after_the_check)
+    close(NEXT_MONTH, DECEMBER_5)
+    assert {key: amount for key, (_, amount) in adjustments().items()} == {
+        ("beta", "2026-10", "preemption_recompute"): -4,
+        ("gamma", "2026-10", "preemption_recompute"): 4,
+    }
+    assert totals("2026-11") == {"acme": 0, "beta": -4, "gamma": 4}
+    assert frozen() == before
+    # Nothing is left for later.
+    adjust(DECEMBER_5)
+    assert adjustments("2026-12") == {}

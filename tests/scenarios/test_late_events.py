@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from billing.models import MonthLine, PreemptionRecord, PreemptionShare, PreemptionWait, Statement
 from billing.services import months, preemption_lines
-from billing.services.months import compute_month
+from billing.services.months import compute_month, is_up_to_date
 from tests.scenarios.golden import (
     MONTH,
     NEXT_MONTH,
@@ -237,3 +237,66 @@ def test_what_preemptions_move_over_a_months_end_is_what_computing_both_months_w
             compute_month(month, horizon=HORIZON, everything=True)
         assert books() == followed
         transaction.set_rollback(True)
+
+
+def follow() -> None:
+    """As beat does: month by month in order, each that is not up to date; until all are."""
+    for _ in range(3):
+        for month in (MONTH, NEXT_MONTH):
+            if not is_up_to_date(month, HORIZON):
+                compute_month(month, horizon=HORIZON)
+
+
+def _taken(hour: int) -> Fact:
+    return _loses("lost", "lost", hour, 2)
+
+
+def _runs_again(hour: int) -> Fact:
+    return resumed(hour, "lost", recompute_gpu_seconds=600) | {"id": "again"}
+
+
+@pytest.mark.parametrize(
+    ("first", "late"),
+    [
+        # The months in which it is told are marked by the booking; what it moves is known in the later one.
+        pytest.param(_taken(BORDER + 2), _runs_again(BORDER - 2), id="a resume in the earlier month"),
+        # A report that comes after its resume marks its own month alone.
+        pytest.param(_runs_again(BORDER - 2), _taken(BORDER + 2), id="a report in the next month"),
+        pytest.param(_runs_again(BORDER + 2), _taken(BORDER - 2), id="a resume in the next month"),
+    ],
+)
+def test_what_moves_in_another_month_than_the_one_computed_is_followed_there(first: Fact, late: Fact) -> None:
+    """The books of both months are those that come of all facts at once."""
+    world(8, "acme", "beta", begin=BORDER - 10)
+    policy(preemption_charged_to="preemptor")
+    tell(reserves("acme", BORDER - 10, 4), holds("acme", BORDER - 9, 3))
+    # It holds more again before the month ends, so that nothing waits into the next one.
+    tell(holds("acme", BORDER - 1.5, 1), holds("acme", BORDER - 1, 3))
+    with transaction.atomic():
+        tell(first, late)
+        for month in (MONTH, NEXT_MONTH, MONTH, NEXT_MONTH):
+            compute_month(month, horizon=HORIZON, everything=True)
+        at_once = books()
+        transaction.set_rollback(True)
+    assert {line["category"] for line in at_once["MonthLine"]} >= {"preemption_lost", "preemption_recompute"}
+    tell(first)
+    follow()
+    tell(late)
+    follow()
+    assert books() == at_once
+    assert all(is_up_to_date(month, HORIZON) for month in (MONTH, NEXT_MONTH))
+
+
+def test_a_resume_past_the_horizon_moves_when_its_hour_is_computed() -> None:
+    """It was told before the hour was over, with the preemption that was measured then; nothing tells of it again."""
+    world(8, "acme", "beta")
+    policy(preemption_charged_to="preemptor")
+    tell(holds("acme", 0, 3), preempted(5, "acme", 2, by="beta", lost_gpu_seconds=600))
+    tell(resumed(6.5, "p-5", recompute_gpu_seconds=600))
+    compute_month(MONTH, horizon=at(6))
+    compute_month(MONTH, horizon=at(7))
+    followed = books()
+    compute_month(MONTH, horizon=at(7), everything=True)
+    whole = books()
+    assert (whole["MonthLine"], whole["Statement"]) == (followed["MonthLine"], followed["Statement"])
+    assert "preemption_recompute" in {line["category"] for line in followed["MonthLine"]}
