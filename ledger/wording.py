@@ -46,6 +46,19 @@ LINE_KINDS: Words = {
     "adjustment": _("Adjustment"),
 }
 
+# From what tenants are billed in pools to what their statements charge. A kind of line by its name is what of it stands
+# outside pools.
+CHARGED_STEPS: Words = {
+    "billed": _("Billed for GPU time in pools, credits for lending taken off"),
+    "usage": _("Usage outside pools"),
+    "shared": _("Shared cost outside pools"),
+    "tokens": _("Tokens, from token contracts"),
+    "transfer": _("Re-queued GPU time, charged to others or taken over by the platform"),
+    "credit": _("Credits for delays, goodwill and disputes"),
+    "adjustment": _("Adjustments of earlier months"),
+    "rounding": _("Rounding of each statement to the minor unit"),
+}
+
 TOKEN_KINDS: Words = {
     "input": _("Input tokens"),
     "cached_input": _("Cached input tokens"),

@@ -238,6 +238,28 @@ def gpu_us_by_tenant(period: Period, access: Access) -> dict[int | None, dict[st
 
 
 @dataclass(frozen=True)
+class WhoseTime:
+    """What tenants held of the month, or all others together: services of the platform's own, and suspense."""
+
+    of_tenants: bool
+    gpu_us: Mapping[str, int]
+
+    @property
+    def occupied_gpu_us(self) -> int:
+        return sum(self.gpu_us.get(name, 0) for name in OCCUPIED)
+
+
+def whose_time(held: Mapping[int | None, Mapping[str, int]]) -> list[WhoseTime]:
+    """The two add up to what the pools say of holders, lent to what they say is borrowed. held: of
+    gpu_us_by_tenant, for somebody who sees all tenants."""
+    sums = [dict.fromkeys(HOLDER_CATEGORIES, 0) for _whose in range(2)]
+    for tenant, parts in held.items():
+        for name, gpu_us in parts.items():
+            sums[tenant is None][name] += gpu_us
+    return [WhoseTime(of_tenants=True, gpu_us=sums[0]), WhoseTime(of_tenants=False, gpu_us=sums[1])]
+
+
+@dataclass(frozen=True)
 class ExceptionGroup:
     """All exceptions of one kind in a month, with what to do about them."""
 

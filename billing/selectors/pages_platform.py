@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import Sum
+from django.db.models import Count, Sum
+from django.db.models.functions import Coalesce
 
-from billing.models import MonthLine
+from billing.models import MonthLine, Statement
 from billing.selectors.quantities import pool_costs, pool_quantities
 from billing.selectors.terms import month_terms
+from ledger.core.currency import minor_places
 from ledger.core.periods import Month, Span, to_ms
+from ledger.core.units import MICRO_PER_UNIT
 from ledger.models import AccountKind, Period
 
 # What of the platform's own lines belongs together; whatever else it carries is "own".
@@ -25,6 +28,9 @@ OWN_PARTS = {
     "preemption_recompute": "absorbed",
 }
 PARTS = ("tenants", "unsold", "undelivered", "own", "conversion", "suspense", "difference")
+# From what tenants are billed in the pools to what their statements charge, in this order; kinds are those of lines.
+BILLED, ROUNDING = "billed", "rounding"
+CHARGED_STEPS = (BILLED, "usage", "shared", "tokens", "transfer", "credit", "adjustment", ROUNDING)
 
 
 @dataclass
@@ -72,14 +78,39 @@ class Conversion:
 
 
 @dataclass(frozen=True)
+class ChargedStep:
+    """`name` of CHARGED_STEPS."""
+
+    name: str
+    amount_micro: int
+
+
+@dataclass(frozen=True)
+class Charged:
+    """What the statements of the month come to as printed, and the steps to it from what is billed in the pools."""
+
+    steps: list[ChargedStep]
+    total_minor: int
+    total_micro: int  # the printed total, in micro units
+    statements: int
+
+    @property
+    def adds_up(self) -> bool:
+        """The lines of tenants and the rounding of their statements are what is charged, exactly."""
+        return sum(step.amount_micro for step in self.steps) == self.total_micro
+
+
+@dataclass(frozen=True)
 class PlatformMonth:
     pools: list[PoolSide]
     whole: PoolSide
     conversion: Conversion
+    charged: Charged
 
 
-def platform_month(period: Period, zone: str) -> PlatformMonth:
-    """One query over the month's lines, and what the costs need (a few, over the pools' slots)."""
+def platform_month(period: Period, zone: str, currency: str) -> PlatformMonth:
+    """One query over the month's lines, one over its statements, and what the costs need (a few, over the pools'
+    slots)."""
     rows: Iterable[Mapping[str, Any]] = (
         MonthLine.objects.filter(period=period)
         .values("pool", "account__kind", "kind", "category", "unit", "unit_price_micro")
@@ -88,7 +119,10 @@ def platform_month(period: Period, zone: str) -> PlatformMonth:
     )
     sides: dict[str, PoolSide] = {}
     value = revenue = 0
+    elsewhere: defaultdict[str, int] = defaultdict(int)
     for row in rows:
+        if row["account__kind"] == AccountKind.TENANT and (not row["pool"] or _part(row) != "tenants"):
+            elsewhere[row["kind"]] += row["amount"] or 0
         if row["account__kind"] == AccountKind.CONVERSION:
             if row["kind"] == "tokens":
                 revenue -= row["amount"] or 0
@@ -98,7 +132,25 @@ def platform_month(period: Period, zone: str) -> PlatformMonth:
             _add(sides.setdefault(row["pool"], PoolSide(row["pool"])), row)
     _add_costs(sides, period, zone)
     pools = [sides[slug] for slug in sorted(sides)]
-    return PlatformMonth(pools, _whole(pools), Conversion(value, revenue))
+    whole = _whole(pools)
+    charged = _charged(period, {**elsewhere, BILLED: whole.amounts["tenants"]}, currency)
+    return PlatformMonth(pools, whole, Conversion(value, revenue), charged)
+
+
+def _charged(period: Period, amounts: Mapping[str, int], currency: str) -> Charged:
+    """amounts: of the lines of tenants, by CHARGED_STEPS. The rounding is what the statements say of themselves, not
+    what is missing to them, so that the sum proves something."""
+    found = Statement.objects.filter(period=period).aggregate(
+        exact=Coalesce(Sum("total_micro"), 0), printed=Coalesce(Sum("total_minor"), 0), count=Count("pk")
+    )
+    printed_micro = int(found["printed"]) * MICRO_PER_UNIT // 10 ** minor_places(currency)
+    steps = {**amounts, ROUNDING: printed_micro - int(found["exact"])}
+    return Charged(
+        [ChargedStep(name, steps[name]) for name in CHARGED_STEPS if steps.get(name) or name == BILLED],
+        total_minor=int(found["printed"]),
+        total_micro=printed_micro,
+        statements=found["count"],
+    )
 
 
 def _add(side: PoolSide, row: Mapping[str, Any]) -> None:

@@ -58,6 +58,8 @@ class LendingPage(TablePage):
         )
         values = {"gpu_hours": "gpu_us", "paid": "paid_micro", "credit": "credit_micro"}
         cells = [(pair.lender, pair.borrower, getattr(pair, values[measure]) or 0) for pair in self.pairs]
+        lent_gpu_us = sum(pair.gpu_us for pair in self.pairs)
+        by_tenants = sum(row.gpu_us["lent"] for row in self.idle)
         return {
             "month": month,
             "period": self.period,
@@ -74,7 +76,9 @@ class LendingPage(TablePage):
                 css="of-lending",
                 shade="borrowed",
             ),
-            "lent_gpu_us": sum(pair.gpu_us for pair in self.pairs),
+            "lent_gpu_us": lent_gpu_us,
+            "lent_by_tenants_gpu_us": by_tenants,
+            "lent_by_services_gpu_us": lent_gpu_us - by_tenants,
             "worst": self.idle[0] if self.idle and self.idle[0].gpu_us["reserved_idle"] else None,
         }
 

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 
 from billing.models import Statement
 from billing.selectors.allocations import RequeuedRow
-from billing.selectors.pages_months import PARTS_OF_CAPACITY, MonthRow, PoolMonth, TenantMonth
+from billing.selectors.pages_months import PARTS_OF_CAPACITY, MonthRow, PoolMonth, TenantMonth, WhoseTime
 from billing.selectors.pages_preemptions import CauseRow, Pair
 from ledger.access import Access
 from ledger.models import Period, PeriodState
@@ -182,6 +182,51 @@ def tenants_table(
         totals_label=_("All tenants"),
         rows_a_page=25,
         empty=_("No statement has been drafted for this month yet."),
+    )
+
+
+def whose_table(rows: Callable[[], Sequence[WhoseTime]]) -> Table:
+    """From the sums of all tenants to those of the pools, whose bars hold everybody's."""
+    hours = _("GPU-hours")
+
+    def held(name: str) -> Callable[[WhoseTime], int]:
+        return lambda row: row.gpu_us[name]
+
+    names = {True: _("Tenants"), False: _("The platform's own services, and suspense")}
+    columns = [
+        Column(
+            "whose",
+            _("Whose"),
+            words(lambda whose: names[whose == "tenants"]),
+            of=lambda row: "tenants" if row.of_tenants else "platform",
+            can_sort=False,
+        ),
+        Column(
+            "occupied_gpu_hours", _("Occupied"), GPU_HOURS, of="occupied_gpu_us", unit=hours, can_sort=False
+        ),
+        *[
+            Column(
+                f"{name}_gpu_hours",
+                category_name(name),
+                GPU_HOURS,
+                of=held(name),
+                unit=hours,
+                can_sort=False,
+            )
+            for name in ("reserved_idle", "lent", "undelivered")
+        ],
+    ]
+    return Table(
+        "whose",
+        rows,
+        columns,
+        label=_("Whose GPU time it was"),
+        totals=lambda: {
+            column.key: sum(column.value(row) for row in rows())
+            for column in columns
+            if column.kind is GPU_HOURS
+        },
+        totals_label=_("All pools"),
     )
 
 

@@ -34,6 +34,7 @@ from billing.selectors.pages_months import (
     pool_months,
     tenant_months,
     whole_of,
+    whose_time,
 )
 from billing.selectors.pages_preemptions import MonthPreemptions, month_preemptions, requeued_by_tenant
 from billing.selectors.pages_proofs import month_proofs
@@ -50,6 +51,7 @@ from billing.views.month_tables import (
     pools_table,
     statements_table,
     tenants_table,
+    whose_table,
 )
 from billing.views.reconciliation_tables import (
     explain_from_form,
@@ -225,11 +227,12 @@ class MonthPage(KnownThenPage, ActingPage):
         ]
         if sees_all:
             found += [
+                whose_table(lambda: whose_time(self.held)),
                 pools_table(lambda: self.pools, lambda: whole_of(self.pools), month),
                 causes_table(lambda: self.preemptions.causes, month),
                 pairs_table(lambda: self.preemptions.pairs, month),
                 balance_table(self._balances, currency),
-                episodes_table(lambda: worst_first(self.preempting.episodes)[:WORST_EPISODES]),
+                episodes_table(lambda: worst_first(self.preempting.episodes)[:WORST_EPISODES], month),
                 reconciliation_table(lambda: self.comparisons),
                 residuals_table(lambda: self.residuals),
                 month_disputes_table(lambda: self.disputes, currency),

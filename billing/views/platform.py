@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
-from billing.selectors.pages_platform import PARTS, PlatformMonth, platform_month
+from billing.selectors.pages_platform import PARTS, Charged, PlatformMonth, platform_month
 from billing.views.months import period_or_404
 from ledger.views.page import billing_zone, ledger_of, runs_the_ledger
-from ledger.views.tables import GPU_HOURS, NOWRAP, Column, Table, TablePage, micro_in
+from ledger.views.tables import GPU_HOURS, NOWRAP, Column, Table, TablePage, micro_in, words
+from ledger.wording import CHARGED_STEPS
 
 
 class PlatformPage(TablePage):
@@ -26,11 +28,15 @@ class PlatformPage(TablePage):
 
     @cached_property
     def side(self) -> PlatformMonth:
-        return platform_month(self.period, billing_zone(self.request))
+        return platform_month(self.period, billing_zone(self.request), ledger_of(self.request).currency)
 
     def tables(self, month: str) -> list[Table]:
         currency = ledger_of(self.request).currency
-        return [cost_table(lambda: self.side, currency), losses_table(lambda: self.side, currency)]
+        return [
+            cost_table(lambda: self.side, currency),
+            charged_table(lambda: self.side.charged, currency),
+            losses_table(lambda: self.side, currency),
+        ]
 
     def context(self, month: str) -> dict[str, Any]:
         return {
@@ -86,6 +92,22 @@ def cost_table(side: Any, currency: str) -> Table:
         caption=_("In %(currency)s; hover for the exact amount.") % {"currency": currency},
         totals=_columns(columns, side),
         totals_label=_("All pools"),
+    )
+
+
+def charged_table(charged: Callable[[], Charged], currency: str) -> Table:
+    """Its rows add up to what the month's page says is charged."""
+    columns = [
+        Column("step", _("Step"), words(lambda name: CHARGED_STEPS[name]), of="name", can_sort=False),
+        Column("amount", _("Amount"), micro_in(currency), of="amount_micro", unit=currency, can_sort=False),
+    ]
+    return Table(
+        "charged",
+        lambda: charged().steps,
+        columns,
+        label=_("From billed to charged"),
+        totals=lambda: {"amount": charged().total_micro},
+        totals_label=_("Charged on statements"),
     )
 
 

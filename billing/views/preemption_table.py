@@ -85,7 +85,16 @@ def columns_for(
     def values(path: str) -> list[str]:
         return sorted(set(records().order_by().values_list(path, flat=True))) if records is not None else []
 
-    return [
+    # Which work of another's took the GPUs is not a tenant's to know.
+    workload = Column(
+        "preemptor_workload",
+        _("Preemptor's workload"),
+        of="record.preemptor_workload",
+        field="preemptor_workload",
+        filter=Filter(exact=True),
+        on_page=False,
+    )
+    columns = [
         Column("preemption", _("Preemption"), of="record.pk", on_page=False),
         Column(
             "decided_at", _("Decided"), INSTANT, of="record.decided_at", field="decided_at", link=_to_record
@@ -152,6 +161,7 @@ def columns_for(
         Column("then", pgettext("what became of it", "Then"), NOWRAP, of=_outcome, html=_outcome_in_words),
         Column("resumed_pool", _("Resumed in"), TEXT, of="record.resumed_pool.slug", on_page=False),
     ]
+    return [*columns, workload] if sees_all else columns
 
 
 def _to_record(side: ShownPreemption) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from html.parser import HTMLParser
 from typing import Any
 
@@ -20,6 +21,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 IN = f"?window={MONTH}"
 AT_MONTH = f"/months/{MONTH}/"
 OF_CAPACITY = ("reserved_used", "on_demand", "borrowed", "reserved_idle", "undelivered", "unreserved_idle")
+WRITTEN = Decimal("0.000001")  # GPU-hours: sums of figures with ten decimals
 OCCUPIED = ("reserved_used", "on_demand", "borrowed", "excess")
 
 
@@ -331,6 +333,48 @@ def test_the_platform_s_side_is_what_the_journal_says(demo_month: DemoMonth) -> 
         ):
             assert row[name] == micro_text(posted[pool, of]), (pool, name)
         assert (losses[pool]["unsold"], losses[pool]["undelivered"]) == (row["unsold"], row["undelivered"])
+
+
+def test_what_is_billed_in_pools_leads_to_what_is_charged_and_to_the_months_totals(
+    demo_month: DemoMonth,
+) -> None:
+    """Two pages that show different sums of one thing show the steps between them, and the steps add up."""
+    cost = demo_month.table(f"{AT_MONTH}platform/", "cost")
+    steps = {
+        row["step"]: Decimal(row["amount"]) for row in demo_month.table(f"{AT_MONTH}platform/", "charged")
+    }
+    assert steps["billed"] == sum(Decimal(row["tenants"]) for row in cost)
+    assert {"tokens", "rounding"} <= steps.keys()
+    assert abs(steps["rounding"]) <= Decimal("0.005") * len(demo_month.statements)
+    charged = sum(Decimal(row["amount"]) for row in demo_month.table(AT_MONTH, "tenants"))
+    assert charged == sum(steps.values())
+    of_month = next(row for row in demo_month.table("/months/", "months") if row["month"] == MONTH)
+    assert Decimal(of_month["charged"]) == charged
+    page = demo_month.get(f"{AT_MONTH}platform/")
+    assert page.context["side"].charged.adds_up
+    assert [cell.shown for cell in page.context["tables"]["charged"].footer] != []
+
+
+def test_what_tenants_held_and_what_the_platform_held_are_what_the_pools_held(demo_month: DemoMonth) -> None:
+    whose = demo_month.table(AT_MONTH, "whose")
+    tenants = demo_month.table(AT_MONTH, "tenants")
+    pools = demo_month.table(AT_MONTH, "pools")
+    lent = demo_month.table(f"{AT_MONTH}lending/", "pairs")
+    assert [row["whose"] for row in whose] == ["tenants", "platform"]
+
+    def total(rows: list[dict[str, str]], *names: str) -> Decimal:
+        return sum((Decimal(row[f"{name}_gpu_hours"]) for row in rows for name in names), Decimal())
+
+    for name in ("occupied", "reserved_idle", "lent", "undelivered"):
+        of_tenants = [row for row in whose if row["whose"] == "tenants"]
+        assert total(of_tenants, name) == pytest.approx(total(tenants, name), abs=WRITTEN), name
+    assert total(whose, "occupied") == pytest.approx(total(pools, *OCCUPIED), abs=WRITTEN)
+    assert total(whose, "reserved_idle") == pytest.approx(total(pools, "reserved_idle"), abs=WRITTEN)
+    of_pairs = sum(Decimal(row["gpu_hours"]) for row in lent)
+    assert total(whose, "lent") == pytest.approx(of_pairs, abs=WRITTEN)
+    page = demo_month.get(f"{AT_MONTH}lending/").context
+    assert page["lent_by_tenants_gpu_us"] + page["lent_by_services_gpu_us"] == page["lent_gpu_us"]
+    assert page["lent_by_services_gpu_us"] > 0
 
 
 LISTS = (

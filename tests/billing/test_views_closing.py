@@ -188,7 +188,7 @@ def test_evidence_and_steps_are_in_the_readers_language(pool: Pool) -> None:
         ("computed", "computed up to 2026-10-31T15:00:00+00:00", "已计算至 2026-10-31 15:00:00"),
         ("computed", "facts of bj-h100 are not computed yet", "bj-h100 的事实尚未计算"),
         ("batches", "batch 12", "批次 12"),
-        ("attribution", "bj-h100: 1234.5 GPU-hours", "bj-h100：1\u202f234.5 GPU 小时"),
+        ("attribution", "bj-h100: 1234.5 GPU-hours", "bj-h100：1\u202f234.5 GPU 卡时"),
         (
             "reconciliation",
             "kueue-bj wl-7: preemptions differs by -2 count",

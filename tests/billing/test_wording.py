@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from django.conf import settings
 from django.utils.translation import override
 
 import billing
@@ -14,6 +15,7 @@ from billing.core.line_text import CATEGORIES as LINE_TEXTS
 from billing.core.line_text import TOKEN_KINDS
 from billing.selectors.adjustments import CREDIT_CATEGORIES
 from billing.services.configuration import _STEPS_OF as TABLES
+from ledger.management.catalogue import read_catalogue
 from ledger.wording import LINE_KINDS, category_name
 from ledger.wording_deeds import DEEDS, OBJECTS, deed_name, object_name
 
@@ -91,3 +93,11 @@ def test_every_category_and_kind_of_a_line_has_words() -> None:
             names[language] |= {code: str(name) for code, name in LINE_KINDS.items()}
         assert [code for code, name in names[language].items() if code == name] == []
     assert [code for code, name in names["en"].items() if names["zh-hans"][code] == name] == []
+
+
+def test_chinese_texts_call_a_gpu_hour_what_the_glossary_calls_it() -> None:
+    catalogue = read_catalogue(Path(settings.BASE_DIR) / "locale/zh_Hans/LC_MESSAGES/django.po")
+    assert [entry.forms for entry in catalogue.entries.values() if "GPU 小时" in "".join(entry.forms)] == []
+    hours = [entry for entry in catalogue.entries.values() if "GPU-hour" in entry.text.singular]
+    assert len(hours) > 30
+    assert [entry.text.singular for entry in hours if "卡时" not in entry.forms[0]] == []
