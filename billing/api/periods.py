@@ -42,7 +42,10 @@ class PeriodStateRow(serializers.Serializer[Any]):
 class ChecklistRow(serializers.Serializer[Any]):
     item = serializers.CharField()
     title = serializers.CharField()
-    state = serializers.ChoiceField(choices=[state.value for state in ItemState])
+    state = serializers.ChoiceField(
+        choices=[state.value for state in ItemState], help_text="open: evidence that does not block the close"
+    )
+    blocks = serializers.BooleanField(help_text="whether its evidence keeps the month from being closed")
     evidence = serializers.ListField(child=serializers.CharField())
     can_be_waived = serializers.BooleanField()
     waived_because = serializers.CharField()
@@ -173,6 +176,7 @@ def _item_row(item: Item) -> dict[str, Any]:
         "item": item.code,
         "title": item.title,
         "state": item.state.value,
+        "blocks": item.blocks,
         "evidence": list(item.evidence),
         "can_be_waived": item.can_be_waived,
         "waived_because": item.waived_because,

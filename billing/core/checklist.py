@@ -1,6 +1,7 @@
-"""The closing checklist: from what is known of a month to items that are clean or blocked (domain.md section 10).
+"""The closing checklist: from what is known of a month to items that are clean, blocked or open (domain.md section 10).
 
-An item is blocked by its evidence alone. A blocked item can be waived with a reason, for exactly that evidence;
+An item is blocked by its evidence alone. One that a close does not need is open instead: it informs whoever closes. A
+blocked item can be waived with a reason, for exactly that evidence;
 what would make the books say something they cannot mean (order of months, an approval of another draft) cannot.
 """
 
@@ -17,23 +18,28 @@ from ledger.core.silence import heard_until_ms, is_silent
 class ItemState(StrEnum):
     CLEAN = "clean"
     BLOCKED = "blocked"
+    OPEN = "open"
     WAIVED = "waived"
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One line of the checklist. evidence: what blocks it, one sentence-like text each; empty when clean."""
+    """One line of the checklist. evidence: what is found, one sentence-like text each; empty when clean. blocks:
+    whether that keeps the month from being closed."""
 
     code: str
     title: str
     evidence: tuple[str, ...] = ()
     can_be_waived: bool = True
     waived_because: str = ""
+    blocks: bool = True
 
     @property
     def state(self) -> ItemState:
         if not self.evidence:
             return ItemState.CLEAN
+        if not self.blocks:
+            return ItemState.OPEN
         return ItemState.WAIVED if self.waived_because else ItemState.BLOCKED
 
     @property
@@ -59,7 +65,8 @@ class MonthEvidence:
 
     earlier_open: months before this one that are not closed. behind: what is not computed yet. unproved: broken
     invariants. unreconciled: differences from others' totals that nothing and nobody explains. stale_approvals:
-    statements whose draft changed after it was approved.
+    statements whose draft changed after it was approved. unapproved: how many drafts nobody approved at all.
+    awaiting_approval: what concerns the month's amounts and waits for a second person.
     """
 
     ends_ms: int
@@ -75,6 +82,8 @@ class MonthEvidence:
     unproved: Sequence[str] = ()
     sources: Sequence[SourceSeen] = ()
     stale_approvals: Sequence[str] = ()
+    unapproved: Sequence[str] = ()
+    awaiting_approval: Sequence[str] = ()
 
 
 def checklist(seen: MonthEvidence) -> list[Item]:
@@ -94,11 +103,17 @@ def checklist(seen: MonthEvidence) -> list[Item]:
         _item(
             "approvals", "Approved drafts are what was approved", seen.stale_approvals, can_be_waived=False
         ),
+        _informs("drafts", "Every draft is approved", seen.unapproved),
+        _informs("second_person", "Nothing waits for a second person", seen.awaiting_approval),
     ]
 
 
 def _item(code: str, title: str, evidence: Sequence[str], *, can_be_waived: bool = True) -> Item:
     return Item(code, title, tuple(evidence), can_be_waived)
+
+
+def _informs(code: str, title: str, evidence: Sequence[str]) -> Item:
+    return Item(code, title, tuple(evidence), can_be_waived=False, blocks=False)
 
 
 def incomplete(seen: MonthEvidence) -> list[str]:

@@ -344,6 +344,11 @@ def _check_slugs(configuration: Configuration) -> None:
         raise ConfigurationError("service", f"{slug!r} is a tenant too; tenants and services share one space")
 
 
+def instant_of(text: str) -> datetime:
+    """An instant as a row of the file writes it, RFC 3339."""
+    return msgspec.convert(text, datetime)
+
+
 def _unique(kind: str, versions: list[tuple[str, datetime]]) -> set[str]:
     """The slugs of a kind; a service may be named again with another `valid_from`."""
     seen: set[tuple[str, datetime]] = set()

@@ -17,11 +17,22 @@ from billing.core.checklist import (
     months_out_of_order,
     with_waivers,
 )
-from billing.models import Allocation, BillingFinding, ChecklistWaiver, Statement, StatementApproval
+from billing.core.configuration import instant_of
+from billing.models import (
+    Allocation,
+    Approval,
+    ApprovalKind,
+    BillingFinding,
+    ChecklistWaiver,
+    Decision,
+    Statement,
+    StatementApproval,
+    StatementState,
+)
 from billing.selectors.reconciliation import unexplained_differences
 from billing.services.periods import months_not_closed
 from ledger.core.periods import to_ms
-from ledger.core.units import gpu_hours_text
+from ledger.core.units import gpu_hours_text, micro_text
 from ledger.inbox import inbox_evidence
 from ledger.models import DirtySpan, FactFinding, HolderKind, Period, PeriodState, Source
 from ledger.selectors.silence import waived_until, with_silence_waivers
@@ -54,7 +65,8 @@ def month_evidence(period: Period, now: datetime) -> MonthEvidence:
         missing_prices=_missing_prices(period),
         unproved=[str(finding) for proof in PROOFS for finding in proof(period.month)],
         sources=_sources(),
-        stale_approvals=stale_approvals(period),
+        **_approvals(period),
+        awaiting_approval=_awaiting_approval(period, not_closed),
     )
 
 
@@ -130,12 +142,48 @@ def _ms(instant: datetime | None) -> int | None:
     return None if instant is None else to_ms(instant)
 
 
-def stale_approvals(period: Period) -> list[str]:
-    """Statements whose draft is no longer the one that was approved last."""
+def _approvals(period: Period) -> dict[str, list[str]]:
+    """Statements whose draft is no longer the one that was approved last, and how many nobody approved.
+
+    What is issued has another hash than its draft, whose approval the close has compared.
+    """
     approved: dict[UUID, str] = {}
     for approval in StatementApproval.objects.filter(statement__period=period).order_by("approved_at", "pk"):
         approved[approval.statement_id] = approval.sha256
-    drafts = (
-        Statement.objects.filter(pk__in=approved).order_by("number").values_list("pk", "number", "sha256")
-    )
-    return [number for pk, number, sha256 in drafts if approved[pk] != sha256]
+    rows = Statement.objects.filter(period=period).order_by("number")
+    statements = list(rows.values_list("pk", "number", "sha256", "state"))
+    stale = [
+        number
+        for pk, number, sha256, state in statements
+        if state == StatementState.DRAFT and approved.get(pk, sha256) != sha256
+    ]
+    missing = sum(1 for pk, *_ in statements if pk not in approved)
+    return {"stale_approvals": stale, "unapproved": [f"{missing} of {len(statements)}"] if missing else []}
+
+
+def _awaiting_approval(period: Period, not_closed: list[str]) -> list[str]:
+    """What a second person has yet to decide and what changes amounts that this month shows, oldest first."""
+    pending = Approval.objects.filter(decision=Decision.PENDING).order_by("requested_at", "pk")
+    found = []
+    for approval in pending:
+        what = _what_waits(approval, period, not_closed)
+        if what:
+            found.append(f"{what}, asked for by {approval.requested_by}")
+    return found
+
+
+def _what_waits(approval: Approval, period: Period, not_closed: list[str]) -> str:
+    """Empty where it does not concern the month."""
+    said = approval.payload
+    if approval.kind == ApprovalKind.OVERRIDE:
+        return "override" if said["month"] == period.month else ""
+    if approval.kind == ApprovalKind.CREDIT:
+        # A closed month's credit is posted in the first one that is not closed.
+        month = said["concerns"] if said["concerns"] in not_closed else next(iter(not_closed), "")
+        amount = micro_text(int(said["amount_micro"]))
+        return f"credit {said['tenant']} {amount}" if month == period.month else ""
+    if approval.kind == ApprovalKind.TERMS:
+        begins = said["ended_at"] if "ends" in said else said["row"].get("valid_from")
+        is_later = begins is not None and instant_of(begins) >= period.ends_at
+        return "" if is_later else f"terms {said['table']}"
+    return ""

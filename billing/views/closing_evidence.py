@@ -12,6 +12,7 @@ from datetime import datetime
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ledger.core.figures import set_digits
 from ledger.templatetags.figures import month_name
@@ -53,6 +54,25 @@ def _refused(match: re.Match[str]) -> str:
     return f"{words}: {match['count']}"
 
 
+def _credit(match: re.Match[str]) -> str:
+    words = {**match.groupdict(), "amount": set_digits(match["amount"])}
+    return _("a credit of %(amount)s for %(tenant)s, asked for by %(who)s") % words
+
+
+def _terms(match: re.Match[str]) -> str:
+    words = {"table": TERMS.get(match["table"], match["table"]), "who": match["who"]}
+    return _("a change (%(table)s), asked for by %(who)s") % words
+
+
+# Table of the declarative file -> what stands in it.
+TERMS = {
+    "rate_card": gettext_lazy("Rate card"),
+    "pool_cost": gettext_lazy("pool cost"),
+    "policy": gettext_lazy("policy"),
+    "service": gettext_lazy("service"),
+    "contract": gettext_lazy("contract"),
+    "calibration": gettext_lazy("calibration"),
+}
 _INSTANT = r"(?P<at>\d{4}-\d\d-\d\dT[\d:.]+(?:\+\d\d:\d\d|Z))"
 # Item of the checklist -> its kinds of evidence.
 _EVIDENCE: dict[str, list[tuple[re.Pattern[str], Said]]] = {
@@ -83,6 +103,20 @@ _EVIDENCE: dict[str, list[tuple[re.Pattern[str], Said]]] = {
     ],
     "reconciliation": [
         _of(r"(?P<what>.*): (?P<measure>\S+) differs by (?P<amount>-?[\d.]+) (?P<unit>\S+)", _measured)
+    ],
+    "drafts": [
+        _of(
+            r"(?P<count>\d+) of (?P<all>\d+)",
+            lambda m: _("%(count)s of %(all)s are not approved") % m.groupdict(),
+        )
+    ],
+    "second_person": [
+        _of(r"credit (?P<tenant>\S+) (?P<amount>-?[\d.]+), asked for by (?P<who>.+)", _credit),
+        _of(
+            r"override, asked for by (?P<who>.+)",
+            lambda m: _("an override of this checklist, asked for by %(who)s") % m.groupdict(),
+        ),
+        _of(r"terms (?P<table>\w+), asked for by (?P<who>.+)", _terms),
     ],
     "exceptions": [_of(r"(?P<code>[a-z_]+)(?: (?P<pool>\S+))?: (?P<count>\d+)", _exception)],
 }

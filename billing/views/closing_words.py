@@ -53,6 +53,16 @@ ITEMS: dict[str, tuple[Text, Text]] = {
         _("Approved drafts are what was approved"),
         _("A draft changed after it was approved: look at it and approve it again."),
     ),
+    "drafts": (
+        _("Every draft is approved"),
+        _("Look at the drafts and approve them; a close issues them either way."),
+    ),
+    "second_person": (
+        _("Nothing waits for a second person"),
+        _(
+            "Decide it before the close: what is agreed to later comes onto the statements of the next open month."
+        ),
+    ),
     "reconciliation": (
         _("Every reconciliation difference is explained"),
         _("Give the cause of each difference, or correct the facts it comes from."),
@@ -131,6 +141,8 @@ def _places(month: str) -> dict[str, str]:
         "complete": f"{ingest}#sources",
         "silence": f"{ingest}#silence",
         "approvals": f"{here}#tenants",
+        "drafts": f"{here}#tenants",
+        "second_person": f"{reverse('billing:settings')}#waiting",
         "reconciliation": f"{here}#reconciliation",
     }
 

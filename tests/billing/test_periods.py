@@ -12,6 +12,8 @@ from django.utils import timezone
 
 from billing.core.statement import GENESIS, seal
 from billing.models import (
+    Approval,
+    ApprovalKind,
     BillingFinding,
     CloseRun,
     GpuPrice,
@@ -24,10 +26,11 @@ from billing.selectors.checklist import month_checklist
 from billing.services import closing
 from billing.services.approvals import ApprovalError, approve_statement
 from billing.services.closing import run_close, start_close
+from billing.services.credits import request_credit
 from billing.services.months import MonthClosed, compute_month
-from billing.services.periods import PeriodError, open_review
+from billing.services.periods import PeriodError, ensure_period, open_review
 from ingest.models import Batch, BatchState, QuarantinedEvent
-from ledger.models import AuditEntry, FactFinding, Period, PeriodState, Pool, Source, Transfer
+from ledger.models import AuditEntry, FactFinding, Period, PeriodState, Pool, Source, Tenant, Transfer
 from ledger.services.masters import mark_pools_dirty
 from tests.billing.closed_months import (
     ANNA,
@@ -173,16 +176,68 @@ def blocking(pool: Pool) -> dict[str, Callable[[], object]]:
 def test_each_item_blocks_with_its_evidence(pool: Pool, code: str, evidence: str) -> None:
     open_review(OCTOBER, ANNA, now=NOVEMBER_5)
     clean = month_checklist(Period.objects.get(month="2026-10"), NOVEMBER_5)
-    assert [item.code for item in clean if item.evidence] == []
+    assert [item.code for item in clean if item.blocks and item.evidence] == []
     blocking(pool)[code]()
     run = run_close(start_close(OCTOBER, ANNA).pk, now=NOVEMBER_5)
     assert run.state == RunState.BLOCKED
     items = {item.code: item for item in month_checklist(Period.objects.get(month="2026-10"), NOVEMBER_5)}
-    assert [item.code for item in items.values() if item.evidence] == [code]
+    assert [item.code for item in items.values() if item.blocks and item.evidence] == [code]
     assert items[code].evidence[0].startswith(evidence)
     assert items[code].title in run.message
     assert Period.objects.get(month="2026-10").state == PeriodState.REVIEW
     assert not Statement.objects.filter(state=StatementState.ISSUED).exists()
+
+
+def seen_open(month: str = "2026-10") -> dict[str, list[str]]:
+    """What the checklist says without blocking."""
+    items = month_checklist(Period.objects.get(month=month), NOVEMBER_5)
+    return {item.code: list(item.evidence) for item in items if not item.blocks and item.evidence}
+
+
+def test_drafts_that_nobody_approved_are_told_and_do_not_block(pool: Pool) -> None:
+    open_review(OCTOBER, ANNA, now=NOVEMBER_5)
+    assert seen_open() == {"drafts": ["3 of 3"]}
+    draft = Statement.objects.get(number="2026-10-beta")
+    approve_statement(draft, draft.sha256, BO)
+    assert seen_open() == {"drafts": ["2 of 3"]}
+    assert run_close(start_close(OCTOBER, ANNA).pk, now=NOVEMBER_5).state == RunState.DONE
+    # What was issued has another hash than its draft, since it is chained: it is still what was approved.
+    closed = month_checklist(Period.objects.get(month="2026-10"), NOVEMBER_5)
+    assert [item.code for item in closed if item.code == "approvals" and item.evidence] == []
+    assert seen_open() == {"drafts": ["2 of 3"]}
+
+
+def test_what_waits_for_a_second_person_is_told_where_it_concerns_the_month(pool: Pool) -> None:
+    ensure_period(NOVEMBER)
+    open_review(OCTOBER, ANNA, now=NOVEMBER_5)
+    october, tenant = Period.objects.get(month="2026-10"), Tenant.objects.get(holder__slug="beta")
+    request_credit(tenant, october, 12_500_000, "goodwill", ANNA)
+    for number, (kind, payload) in enumerate(
+        [
+            (ApprovalKind.OVERRIDE, {"month": "2026-10", "items": []}),
+            (ApprovalKind.OVERRIDE, {"month": "2026-11", "items": []}),
+            (ApprovalKind.CREDIT, {"tenant": "acme", "concerns": "2026-11", "amount_micro": "5"}),
+            (ApprovalKind.TERMS, {"table": "rate_card", "row": {"valid_from": "2026-10-15T00:00:00+08:00"}}),
+            (ApprovalKind.TERMS, {"table": "policy", "row": {"valid_from": "2026-12-01t00:00:00z"}}),
+            (ApprovalKind.TERMS, {"table": "contract", "row": {}}),
+            (ApprovalKind.TERMS, {"table": "pool_cost", "ends": 1, "ended_at": "2026-10-31T00:00:00+08:00"}),
+            (ApprovalKind.TERMS, {"table": "pool_cost", "ends": 1, "ended_at": "2026-11-30T00:00:00+08:00"}),
+            (ApprovalKind.ACCESS, {"user": "bo"}),
+        ]
+    ):
+        Approval.objects.create(kind=kind, payload=payload, reason="x", requested_by=f"u{number}")
+    assert seen_open()["second_person"] == [
+        "credit beta 12.5, asked for by anna",
+        "override, asked for by u0",
+        "terms rate_card, asked for by u3",
+        "terms contract, asked for by u5",
+        "terms pool_cost, asked for by u6",
+    ]
+    assert run_close(start_close(OCTOBER, ANNA).pk, now=NOVEMBER_5).state == RunState.DONE
+    # What is granted for a closed month from now on is posted in the first open one: there it is told.
+    assert "credit beta 12.5, asked for by anna" in seen_open("2026-11")["second_person"]
+    Approval.objects.update(decision="rejected", decided_by="bo", decided_at=NOVEMBER_5)
+    assert "second_person" not in seen_open("2026-11")
 
 
 def test_unproved_conservation_blocks(pool: Pool) -> None:

@@ -65,10 +65,13 @@ def test_a_month_is_reviewed_approved_and_closed_by_its_buttons(pool: Pool) -> N
     assert "in review" in take(anna, "review")
     assert (seen(anna).drafts, seen(anna).approved, seen(anna).blocked) == (3, 0, [])
     unapproved = "Not every draft is approved: the close issues all of them."
-    assert unapproved in anna.get(CLOSING).content.decode()
+    page = anna.get(CLOSING).content.decode()
+    assert unapproved in page
+    assert "3 of 3 are not approved" in page and "does not block" in page
     assert take(anna, "approve", digest=seen(anna).digest) == "3 drafts are approved as they are now."
     assert (seen(anna).approved, StatementApproval.objects.count()) == (3, 3)
-    assert unapproved not in anna.get(CLOSING).content.decode()
+    page = anna.get(CLOSING).content.decode()
+    assert unapproved not in page and "does not block" not in page
     assert "The close has begun" in take(anna, "close")
     run = CloseRun.objects.get()
 
@@ -106,7 +109,7 @@ def test_what_blocks_is_overridden_by_two_people_only(pool: Pool) -> None:
     anna, bo = person("anna", Role.FINANCE), person("bo", Role.FINANCE)
     take(anna, "review")
     FactFinding.objects.create(code="level_conflict", occurred_at=hour(1), pool=pool, blocks_close=True)
-    (shown,) = [one for one in anna.get(CLOSING).context["items"] if one.item.evidence]
+    (shown,) = [one for one in anna.get(CLOSING).context["items"] if one.item.state == "blocked"]
     assert (shown.item.code, shown.url) == ("exceptions", f"/months/{MONTH}/#exceptions")
     assert "needs a reason" in take(anna, "override", reason=" ")
     assert "second person" in take(anna, "override", reason="agreed with acme")
@@ -195,6 +198,18 @@ def test_evidence_and_steps_are_in_the_readers_language(pool: Pool) -> None:
             "kueue-bj wl-7：抢占相差 \u22122 次",
         ),
         ("complete", "a source: of a name", "a source: of a name"),
+        ("drafts", "2 of 30", "30 份中有 2 份未经审批"),
+        (
+            "second_person",
+            "credit acme 1234.5, asked for by anna",
+            "给 acme 的抵扣 1\u202f234.5，由 anna 提出",
+        ),
+        ("second_person", "override, asked for by anna", "豁免本检查清单的申请，由 anna 提出"),
+        (
+            "second_person",
+            "terms rate_card, asked for by anna, of x",
+            "一项变更（价目表），由 anna, of x 提出",
+        ),
     ],
 )
 def test_each_kind_of_evidence_has_words(item: str, kept: str, chinese: str) -> None:

@@ -26,7 +26,7 @@ def seen(**what: object) -> MonthEvidence:
 def test_nothing_wrong_is_clean() -> None:
     items = checklist(seen())
     assert {item.state for item in items} == {ItemState.CLEAN}
-    assert len({item.code for item in items}) == len(items) == 12
+    assert len({item.code for item in items}) == len(items) == 14
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,21 @@ def test_a_waiver_holds_for_its_evidence_only() -> None:
     assert [item.state for item in with_waivers(items, waivers) if item.evidence] == [ItemState.WAIVED]
     more = checklist(seen(exceptions=["oversold: 2"]))
     assert [item.code for item in blocked(with_waivers(more, waivers))] == ["exceptions"]
+
+
+@pytest.mark.parametrize(
+    ("field", "code"), [("unapproved", "drafts"), ("awaiting_approval", "second_person")]
+)
+def test_what_only_informs_is_open_and_neither_blocks_nor_can_be_waived(field: str, code: str) -> None:
+    """Section 10 names what a close needs; an approval is not among it."""
+    items = checklist(seen(**{field: ["this"]}))
+    assert [(item.code, item.state, item.blocks) for item in items if item.evidence] == [
+        (code, ItemState.OPEN, False)
+    ]
+    waivers = {(item.code, item.evidence_sha256): "known" for item in items}
+    assert {item.state for item in with_waivers(items, waivers)} == {ItemState.CLEAN, ItemState.OPEN}
+    assert blocked(items) == []
+    assert {item.code for item in items if not item.blocks} == {"drafts", "second_person"}
 
 
 def test_order_is_beyond_any_waiver() -> None:
