@@ -23,6 +23,7 @@ pytest_plugins = [
     "tests.fixtures.prometheus",
     "tests.fixtures.demo_month",
     "tests.fixtures.order",
+    "tests.fixtures.rows",
 ]
 
 # What is imported and collected stays until the end; looking through it again and again took a twelfth of the time.

@@ -32,7 +32,7 @@ def books(world: Books) -> Books:
 
 @pytest.fixture
 def people(world: Books) -> dict[str, User]:
-    return {user.username: user for user in User.objects.all()}
+    return {user.username: user for user in User.objects.order_by("pk")}
 
 
 @pytest.fixture

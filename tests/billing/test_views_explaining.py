@@ -38,7 +38,7 @@ def difference() -> None:
 
 @pytest.fixture
 def people(difference: None) -> dict[str, User]:
-    return {user.username: user for user in User.objects.all()}
+    return {user.username: user for user in User.objects.order_by("pk")}
 
 
 @pytest.mark.parametrize("name", ["finance", "platform"])

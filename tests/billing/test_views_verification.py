@@ -38,7 +38,7 @@ def closed_october() -> None:
 
 @pytest.fixture
 def people(closed_october: None) -> dict[str, User]:
-    return {user.username: user for user in User.objects.all()}
+    return {user.username: user for user in User.objects.order_by("pk")}
 
 
 def _page(run: VerificationRun) -> str:
@@ -70,7 +70,9 @@ def test_the_books_are_verified_with_progress_and_the_result_stays(people: dict[
     run.refresh_from_db()
     assert (run.state, run.deviations, run.failed, run.requested_by) == (RunState.DONE, 0, 0, "auditor")
     assert "everything holds" in client_of(people["finance"]).get(AUDIT).content.decode()
-    deeds = AuditEntry.objects.filter(object_type="verification").values_list("actor", "action")
+    deeds = (
+        AuditEntry.objects.filter(object_type="verification").order_by("pk").values_list("actor", "action")
+    )
     assert list(deeds) == [("auditor", "verify_ledger"), ("auditor", "end_verification")]
 
 
