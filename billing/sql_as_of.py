@@ -170,6 +170,7 @@ WRITTEN = [f"CREATE TEMP TABLE {name} (LIKE public.{name} INCLUDING ALL) ON COMM
 MONTH = """
 INSERT INTO pg_temp.ledger_period SELECT * FROM public.ledger_period;
 UPDATE pg_temp.ledger_period SET state = 1, horizon_at = NULL, computed_at = NULL WHERE month = %(month)s;
+UPDATE pg_temp.ledger_period SET horizon_at = NULL WHERE month > %(month)s;
 INSERT INTO pg_temp.ledger_transfer
     SELECT * FROM public.ledger_transfer
     WHERE posted_in_id = %(month)s AND concerns_id <> %(month)s AND recorded_at <= %(at)s;

@@ -100,22 +100,24 @@ LIMIT %(limit)s OFFSET %(offset)s
 
 # Re-queued GPU time per tenant (or payer account) of preemptions decided in a window: lost belongs to the month of
 # the decision, recompute to the month of the resume, waiting to the time waited (domain.md section 6).
-# Leans on preemption_when and preemption_wait_when.
+# Leans on preemption_when and the waits of a record.
 REQUEUED = """
 WITH hit AS (
     SELECT share.account_id, record.pool_id, record.queued_only, share.lost_gpu_us, share.recompute_gpu_us,
            record.decided_at >= %(from)s AND record.decided_at < %(to)s AS decided_here,
            record.resumed_at >= %(from)s AND record.resumed_at < %(to)s AS resumed_here,
            record.disposition,
-           CASE WHEN record.waiting_gpu_us = 0 THEN 0 ELSE coalesce((
-               SELECT sum(wait.milli_gpus * 1000 * extract(epoch FROM
-                   least(coalesce(wait.ends_at, %(horizon)s), %(to)s) - greatest(wait.starts_at, %(from)s)))
-               FROM billing_preemptionwait wait
-               WHERE wait.record_id = record.id AND wait.starts_at < %(to)s
-                 AND coalesce(wait.ends_at, %(horizon)s) > %(from)s
-           ), 0) * share.waiting_gpu_us / record.waiting_gpu_us END AS waiting_gpu_us
+           CASE WHEN waited.gpu_us > 0 THEN div(waited.gpu_us * share.weight_through, share.weight_total)
+                - div(waited.gpu_us * share.weight_before, share.weight_total) ELSE 0 END AS waiting_gpu_us
     FROM billing_preemptionshare share
     JOIN billing_preemptionrecord record ON record.id = share.record_id
+    LEFT JOIN LATERAL (
+        SELECT sum(wait.milli_gpus * 1000 * extract(epoch FROM
+            least(coalesce(wait.ends_at, %(horizon)s), %(to)s) - greatest(wait.starts_at, %(from)s)))::numeric AS gpu_us
+        FROM billing_preemptionwait wait
+        WHERE wait.record_id = record.id AND wait.starts_at < %(to)s
+          AND coalesce(wait.ends_at, %(horizon)s) > greatest(wait.starts_at, %(from)s)
+    ) waited ON true
     WHERE record.decided_at < %(to)s
       AND (record.waits_until IS NULL OR record.waits_until >= %(from)s OR record.decided_at >= %(from)s
            OR record.resumed_at >= %(from)s)
@@ -128,7 +130,7 @@ SELECT coalesce(holder.slug, CASE account.kind WHEN 5 THEN 'unattributed' ELSE '
        count(*) FILTER (WHERE decided_here AND disposition = 'stopped' AND NOT queued_only) AS stopped,
        coalesce(sum(lost_gpu_us) FILTER (WHERE decided_here AND NOT queued_only), 0)::numeric AS lost_gpu_us,
        coalesce(sum(recompute_gpu_us) FILTER (WHERE resumed_here AND NOT queued_only), 0)::numeric AS recompute_gpu_us,
-       coalesce(sum(round(waiting_gpu_us)) FILTER (WHERE NOT queued_only), 0)::numeric AS waiting_gpu_us,
+       coalesce(sum(waiting_gpu_us) FILTER (WHERE NOT queued_only), 0)::numeric AS waiting_gpu_us,
        bool_or(decided_here AND NOT queued_only AND lost_gpu_us IS NULL)
            OR bool_or(resumed_here AND NOT queued_only AND recompute_gpu_us IS NULL) AS partial
 FROM hit

@@ -45,6 +45,10 @@ class Wait:
         ends_ms = within.end_ms if self.ends_ms is None else min(self.ends_ms, within.end_ms)
         return self.milli_gpus * max(ends_ms - max(self.starts_ms, within.start_ms), 0)
 
+    def so_far_gpu_us(self, known_ms: int) -> int:
+        """All of the waiting where its end is known, whenever that is; else up to `known_ms`."""
+        return self.gpu_us(Span(0, known_ms if self.ends_ms is None else self.ends_ms))
+
 
 @dataclass(frozen=True, slots=True)
 class Voided:

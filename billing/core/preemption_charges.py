@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import accumulate
+from typing import NamedTuple
 
 from billing.core.preemption import Measures
 from billing.core.preemption_merge import Key, Preemption
@@ -33,11 +35,36 @@ class PreemptionPolicy:
     min_confidence_ppm: int = 1_000_000
 
 
+class Part(NamedTuple):
+    """Which part of a whole a share is: weights up to it, without and with its own, and of all shares.
+
+    Waiting is cut by months; by this each stretch is divided alike, however long it is known to have been in all.
+    """
+
+    before: int = 0
+    through: int = 1
+    total: int = 1
+
+    def of(self, whole: int) -> int:
+        """The part of a whole >= 0; those of all shares add up to it (`apportion`, domain.md section 4)."""
+        return whole * self.through // self.total - whole * self.before // self.total
+
+
+WHOLE = Part()
+
+
+def parts_of(weights: Sequence[int]) -> list[Part]:
+    """One for each weight > 0, in their order."""
+    ends = list(accumulate(weights))
+    return [Part(end - weight, end, ends[-1]) for weight, end in zip(weights, ends, strict=True)]
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """A tenant's part of a preemption: all of it for its own workload, a split where a shared service was hit.
 
-    account: a tenant's slug or another account's name; lost and recompute in gpu_us, None where unknown.
+    account: a tenant's slug or another account's name; lost and recompute in gpu_us, None where unknown. part: of what
+    was waited.
     """
 
     account: str
@@ -46,6 +73,7 @@ class Share:
     waiting_gpu_us: int
     lost_gpu_us: int | None
     recompute_gpu_us: int | None
+    part: Part = WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +132,8 @@ class Served:
 
 
 def split_share(whole: Share, weights: Mapping[str, int], served: Served | None = None) -> list[Share]:
-    """Divide a shared service's preemption over tenants, by largest remainder (domain.md section 6).
+    """Divide a shared service's preemption over tenants, by largest remainder; its waiting, which is cut by months, by
+    `Part` (domain.md section 6).
 
     weights: account -> GPU time of its voided requests, else its share of the slot; where all are 0 the whole stays
     with `whole.account`, the service's owner. served: its tenants' serving quotas; without any, the service's entitled
@@ -124,9 +153,12 @@ def split_share(whole: Share, weights: Mapping[str, int], served: Served | None 
         (served or Served()).entitled(account, milli, covered, whole.account)
         for account, milli, covered in zip(accounts, gpus, reserved, strict=True)
     ]
-    waiting = largest_remainder(whole.waiting_gpu_us, by, accounts)
+    parts = parts_of(by)
+    waiting = [part.of(whole.waiting_gpu_us) for part in parts]
     lost, recompute = divided(whole.lost_gpu_us), divided(whole.recompute_gpu_us)
-    return [Share(*row) for row in zip(accounts, gpus, entitled, waiting, lost, recompute, strict=True)]
+    return [
+        Share(*row) for row in zip(accounts, gpus, entitled, waiting, lost, recompute, parts, strict=True)
+    ]
 
 
 def _within(limits: Sequence[int], values: Sequence[int]) -> list[int]:

@@ -59,7 +59,10 @@ class PreemptionRecord(models.Model):
     cached_prefix_tokens = models.BigIntegerField(null=True)
     recompute_prefill_tokens = models.BigIntegerField(null=True)
     drain_gpu_us = models.BigIntegerField(null=True)
-    waiting_gpu_us = models.BigIntegerField(default=0, help_text="up to the horizon")
+    waiting_gpu_us = models.BigIntegerField(
+        default=0,
+        help_text="until it ended; while it still waits, up to the latest hour that any month is computed to",
+    )
     lost_gpu_us = models.BigIntegerField(null=True)
     lost_evidence = models.CharField(max_length=20)
     recompute_gpu_us = models.BigIntegerField(null=True)
@@ -91,7 +94,10 @@ class PreemptionRecord(models.Model):
 
 
 class PreemptionShare(models.Model):
-    """A tenant's part of a preemption: all of it for its own workload; a split where a shared service was hit."""
+    """A tenant's part of a preemption: all of it for its own workload; a split where a shared service was hit.
+
+    `weight_*`: what its part of the waiting is in any stretch of time (`Part` in billing.core.preemption_charges).
+    """
 
     record = models.ForeignKey(PreemptionRecord, models.CASCADE, related_name="shares")
     account = models.ForeignKey(Account, models.PROTECT, related_name="+")
@@ -100,6 +106,9 @@ class PreemptionShare(models.Model):
     waiting_gpu_us = models.BigIntegerField(default=0)
     lost_gpu_us = models.BigIntegerField(null=True)
     recompute_gpu_us = models.BigIntegerField(null=True)
+    weight_before = models.BigIntegerField(default=0, db_default=0)
+    weight_through = models.BigIntegerField(default=1, db_default=1)
+    weight_total = models.BigIntegerField(default=1, db_default=1)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["record", "account"], name="preemption_share_once")]

@@ -84,7 +84,8 @@ def _moves_of(record: PreemptionRecord) -> Iterator[Move]:
 
 def _part(share: PreemptionShare, measure: str) -> tuple[Any, ...]:
     measured = getattr(share, measure) if measure else None
-    return (share.account_id, share.milli_gpus, share.entitled_milli_gpus, measured)
+    part = (share.weight_before, share.weight_through, share.weight_total)
+    return (share.account_id, share.milli_gpus, share.entitled_milli_gpus, part, measured)
 
 
 def mark_other_months(before: frozenset[Move], ids: Collection[UUID], month: Span) -> None:

@@ -29,7 +29,7 @@ from billing.selectors.terms import MonthTerms
 from billing.services.allocation_facts import HolderIndex
 from billing.services.preemption_facts import Reported, VoidedRequests
 from billing.services.preemption_moments import IdlePools, Moments, announced_changes, announcement_for
-from ledger.core.periods import Span, to_datetime, to_ms
+from ledger.core.periods import to_datetime, to_ms
 from ledger.models import Holder, Pool, Purpose, ServiceClass
 
 # Fixed for ever: links to a record stay when it is computed again, in this or another database.
@@ -58,7 +58,10 @@ class Work:
 
 
 class Records:
-    """Puts records together from measures and from where everybody stood just before each decision."""
+    """Puts records together from measures and from where everybody stood just before each decision.
+
+    known_ms: up to where work that still waits has waited.
+    """
 
     def __init__(
         self,
@@ -67,12 +70,12 @@ class Records:
         pools: Mapping[str, Pool],
         void: list[int],
         index: HolderIndex,
-        horizon_ms: int,
+        known_ms: int,
         terms: MonthTerms,
         accounts: Accounts,
     ) -> None:
         self.works, self.said, self.pools, self.void, self.index = works, said, pools, void, index
-        self.horizon_ms, self.terms, self.accounts = horizon_ms, terms, accounts
+        self.known_ms, self.terms, self.accounts = known_ms, terms, accounts
         self.holder_ids = dict(Holder.objects.values_list("slug", "pk"))
 
     def build(self) -> list[PreemptionRecord]:
@@ -219,7 +222,7 @@ class Records:
             cached_prefix_tokens=one.cached_prefix_tokens,
             recompute_prefill_tokens=one.recompute_prefill_tokens,
             drain_gpu_us=measures.drain_gpu_us,
-            waiting_gpu_us=wait.gpu_us(Span(0, self.horizon_ms)) if wait else 0,
+            waiting_gpu_us=wait.so_far_gpu_us(self.known_ms) if wait else 0,
             lost_gpu_us=measures.lost.gpu_us,
             lost_evidence=measures.lost.evidence,
             recompute_gpu_us=measures.recompute.gpu_us,

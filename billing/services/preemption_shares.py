@@ -12,6 +12,7 @@ from django.db.models import QuerySet
 from billing.core.preemption_charges import (
     PLATFORM,
     Charge,
+    Part,
     PreemptionPolicy,
     Served,
     Share,
@@ -88,6 +89,9 @@ def _row(record: PreemptionRecord, share: Share, accounts: Accounts) -> Preempti
         waiting_gpu_us=share.waiting_gpu_us,
         lost_gpu_us=share.lost_gpu_us,
         recompute_gpu_us=share.recompute_gpu_us,
+        weight_before=share.part.before,
+        weight_through=share.part.through,
+        weight_total=share.part.total,
     )
 
 
@@ -99,6 +103,7 @@ def stored_share(row: PreemptionShare, accounts: Accounts) -> Share:
         row.waiting_gpu_us,
         row.lost_gpu_us,
         row.recompute_gpu_us,
+        Part(row.weight_before, row.weight_through, row.weight_total),
     )
 
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from django.db.models import Q
+from django.db.models import Max, Q
 
 from billing.core.preemption import NO_VOIDED, Measures, measure, released_at_ms
 from billing.core.preemption_merge import Key, MergeConflict, Preemption, merge
@@ -34,7 +34,7 @@ from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_records import Records, Work, instant, record_id
 from billing.services.preemption_shares import share_preemptions
 from ledger.core.periods import Span, to_datetime, to_ms
-from ledger.models import DirtySpan, FactFinding, Pool
+from ledger.models import DirtySpan, FactFinding, Period, Pool
 
 _BATCH = 1000
 
@@ -67,7 +67,8 @@ def rebuild_preemptions(
     preemptions, conflicts = merge(said.reports, said.resumes)
     works = _measured(preemptions, void)
     pools = {pool.slug: pool for pool in Pool.objects.all()}
-    records = Records(works, said, pools, void, index, horizon_ms, terms, accounts).build()
+    known_ms = max(horizon_ms, _latest_horizon_ms())
+    records = Records(works, said, pools, void, index, known_ms, terms, accounts).build()
     _replace(keys, records, works, pools)
     _note_conflicts(keys, conflicts, works, pools)
     ids = [record.id for record in records]
@@ -79,6 +80,13 @@ def share_rebuilt(rebuilt: Rebuilt, terms: MonthTerms, accounts: Accounts, price
     share_preemptions(rebuilt.ids, terms, accounts, prices)
     if rebuilt.ids or rebuilt.gone:
         mark_other_months(rebuilt.moved, rebuilt.ids, terms.span)
+
+
+def _latest_horizon_ms() -> int:
+    """Up to where any month is computed: what still waits is the same in whatever order months are. Whichever moves it
+    measures all that still waits again."""
+    latest = Period.objects.aggregate(latest=Max("horizon_at"))["latest"]
+    return 0 if latest is None else to_ms(latest)
 
 
 def _measured(preemptions: Sequence[Preemption], void: Sequence[int]) -> list[Work]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import datetime
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from billing.models import MonthLine, PreemptionRecord, PreemptionShare, PreemptionWait, Statement
 from billing.services import months, preemption_lines
 from billing.services.months import compute_month, is_up_to_date
+from ledger.core.units import GPU_US_PER_GPU_HOUR
 from tests.scenarios.golden import (
     MONTH,
     NEXT_MONTH,
@@ -32,6 +34,7 @@ from tests.scenarios.golden import (
     preempted,
     reserves,
     resumed,
+    served,
     tell,
     terms,
     world,
@@ -297,6 +300,61 @@ def test_a_resume_past_the_horizon_moves_when_its_hour_is_computed() -> None:
     compute_month(MONTH, horizon=at(7))
     followed = books()
     compute_month(MONTH, horizon=at(7), everything=True)
-    whole = books()
-    assert (whole["MonthLine"], whole["Statement"]) == (followed["MonthLine"], followed["Statement"])
+    assert books() == followed
     assert "preemption_recompute" in {line["category"] for line in followed["MonthLine"]}
+
+
+@pytest.fixture
+def waiting() -> None:
+    """One that still waits, one that is known to end later than any month is computed to, one that ended; of a service
+    that three share, so that their parts are no whole numbers. Nothing is computed."""
+    world(8, "acme", "beta", "gamma", begin=BORDER - 10)
+    terms(service=[{"slug": "chat", "pool": POOL, "key": "gpu_seconds"}])
+    for number in range(3):
+        replica = {"workload": f"chat-{number}", "service": "chat"}
+        tell(holds("chat", BORDER - 9, 2, **replica), holds("chat", BORDER - 3.25, 0, **replica))
+        lost = preempted(BORDER - 3.25, "acme", 2, event_id=f"lost-{number}")
+        lost["data"] |= {"victim": replica, "preemption": f"chat-{number}"}
+        tell(lost)
+    for hour in range(BORDER - 9, BORDER - 3):
+        used = (("acme", 5), ("beta", 7), ("gamma", 11))
+        tell(*(served("chat", who, hour, gpu_seconds=seconds) for who, seconds in used))
+    tell(resumed(BORDER + 30, "chat-1"), resumed(BORDER + 7, "chat-2"))
+
+
+def test_waiting_is_the_same_in_whatever_order_months_are_computed(waiting: None) -> None:
+    def computed(*order: Any) -> dict[str, list[dict[str, Any]]]:
+        with transaction.atomic():
+            for month in order:
+                compute_month(month, horizon=HORIZON)
+            follow()
+            found = books()
+            transaction.set_rollback(True)
+        return found
+
+    expected = computed(MONTH, NEXT_MONTH)
+    waited = [record["waiting_gpu_us"] / (2 * GPU_US_PER_GPU_HOUR) for record in expected["PreemptionRecord"]]
+    # Until the hour that is known of, until BORDER + 30, until BORDER + 7.
+    assert sorted(waited) == [10.25, 27.25, 33.25]
+    october = [one["content"]["totals"] for one in expected["Statement"] if "2026-10" in one["number"]]
+    # 6 GPUs waited for 3.25 hours of October, to the microsecond.
+    assert sum(int(totals["waiting_gpu_us"]) for totals in october) == 19.5 * GPU_US_PER_GPU_HOUR
+    assert computed(NEXT_MONTH, MONTH) == expected
+    assert computed(MONTH, NEXT_MONTH, MONTH) == expected
+
+
+def test_waiting_that_was_kept_by_the_month_computed_last_is_said_again(waiting: None) -> None:
+    """What the books said before they knew the parts of shares: the migration, and computing what it marked."""
+    for month in (MONTH, NEXT_MONTH):
+        compute_month(month, horizon=HORIZON)
+    follow()
+    expected = books()
+    PreemptionShare.objects.update(weight_before=0, weight_through=1, weight_total=1)
+    PreemptionRecord.objects.filter(preemption="chat-1").update(waiting_gpu_us=27 * GPU_US_PER_GPU_HOUR)
+    migration = import_module("billing.migrations.0024_waiting_parts")
+    with connection.cursor() as cursor:
+        for statement in (migration.WAITED, migration.WEIGHTS, migration.PARTS, migration.MEASURE_AGAIN):
+            cursor.execute(statement)
+    assert books()["PreemptionRecord"] == expected["PreemptionRecord"]
+    follow()
+    assert books() == expected

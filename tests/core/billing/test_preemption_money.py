@@ -212,8 +212,8 @@ def test_a_shared_service_is_split_by_the_gpu_time_of_voided_requests() -> None:
     whole = share(account=PLATFORM, lost_gpu_us=10, waiting_gpu_us=7, entitled_milli_gpus=4000)
     parts = split_share(whole, {"tenant:b": 1, "tenant:a": 2, "tenant:z": 0})
     assert [(part.account, part.milli_gpus, part.lost_gpu_us, part.waiting_gpu_us) for part in parts] == [
-        ("tenant:a", 2667, 7, 5),
-        ("tenant:b", 1333, 3, 2),
+        ("tenant:a", 2667, 7, 4),
+        ("tenant:b", 1333, 3, 3),
     ]
     assert shares_add_up(whole, parts) == []
     assert split_share(whole, {}) == [whole]
