@@ -1,10 +1,15 @@
-"""What a statement line is the sum of: UTC days, the slots of one day, and the work that ran in them."""
+"""What a statement line is the sum of: the days of a zone, the slots of one day, and the work that ran in them.
+
+A slot belongs to the day that it starts in, as on the statement. Work is booked by UTC day and can't be cut again:
+below a day of another zone stand the UTC days that it touches.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from django.db import connection
 from django.db.models import Q
@@ -18,7 +23,6 @@ from billing.selectors.tokens import TokenRow, tokens
 from billing.sql_pages import LINE_SLOTS
 from ledger.access import Access
 from ledger.core.periods import Span, to_ms
-from ledger.core.units import MS_PER_DAY
 from ledger.models import Purpose, ServiceClass
 from ledger.querysets import visible_to
 
@@ -35,10 +39,25 @@ class Slot:
 
 @dataclass(frozen=True)
 class SlotDay:
-    """A UTC day's part of the line."""
+    """A day's part of the line; starts_at, ends_at: its midnights in the zone."""
 
     day: date
+    zone: ZoneInfo
     slots: list[Slot]
+
+    @property
+    def starts_at(self) -> datetime:
+        return _midnight(self.day, self.zone)
+
+    @property
+    def ends_at(self) -> datetime:
+        return _midnight(self.day + timedelta(days=1), self.zone)
+
+    @property
+    def utc_days(self) -> list[date]:
+        """Those that it touches: itself in UTC, two elsewhere."""
+        first, last = self.starts_at.date(), (self.ends_at - timedelta.resolution).date()
+        return [first] if first == last else [first, last]
 
     @property
     def gpu_us(self) -> int:
@@ -47,7 +66,7 @@ class SlotDay:
 
 @dataclass(frozen=True)
 class WorkloadPart:
-    """A workload's part of the line on the chosen day."""
+    """A workload's part of the line on one UTC day."""
 
     workload: WorkloadDay
     gpu_us: int
@@ -73,18 +92,21 @@ class LineDetail:
         return sum(part.gpu_us for part in self.workloads)
 
 
-def line_detail(statement: Statement, line: StatementLine, access: Access, day: str) -> LineDetail:
-    """At most six queries. `day` is an ISO date; without one (or with a wrong one) the fullest day is chosen."""
+def line_detail(
+    statement: Statement, line: StatementLine, access: Access, day: str, zone: ZoneInfo
+) -> LineDetail:
+    """At most six queries. `day` is an ISO date of the zone; without one (or with a wrong one) the fullest day is
+    chosen."""
     records = _records(line, access)
     if line.kind == "tokens":
-        return LineDetail(tokens=_token_days(statement, line), records=records)
+        return LineDetail(tokens=_token_days(statement, line, zone), records=records)
     if line.kind not in OF_TIME or line.category not in HOLDER_CATEGORIES or line.unit != "gpu_us":
         return LineDetail(records=records)
-    days = _days(_slots(statement, line))
+    days = _days(_slots(statement, line), zone)
     chosen = next((one for one in days if one.day.isoformat() == day), None)
     chosen = chosen or max(days, key=lambda one: one.gpu_us, default=None)
-    workloads = _workloads(statement, line, chosen.day, access) if chosen else []
-    asked = _asked_of_the_service(statement, line, chosen.day) if chosen and line.service else []
+    workloads = _workloads(statement, line, chosen, access) if chosen else []
+    asked = _asked_of_the_service(statement, line, chosen) if chosen and line.service else []
     return LineDetail(days, chosen, workloads, asked, records=records)
 
 
@@ -120,48 +142,55 @@ def _version_ends_at(statement: Statement, line: StatementLine) -> datetime:
     return following or statement.period.ends_at
 
 
-def _days(slots: Sequence[Slot]) -> list[SlotDay]:
+def _midnight(day: date, zone: ZoneInfo) -> datetime:
+    """The first instant of the day, in UTC; where clocks skip midnight, the instant at which they do."""
+    return datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC)
+
+
+def _days(slots: Sequence[Slot], zone: ZoneInfo) -> list[SlotDay]:
     days: dict[date, SlotDay] = {}
     for slot in slots:
-        day = slot.starts_at.astimezone(UTC).date()
-        days.setdefault(day, SlotDay(day, [])).slots.append(slot)
+        day = slot.starts_at.astimezone(zone).date()
+        days.setdefault(day, SlotDay(day, zone, [])).slots.append(slot)
     return list(days.values())
 
 
-def _workloads(statement: Statement, line: StatementLine, day: date, access: Access) -> list[WorkloadPart]:
-    """The work behind the day, largest first; only occupied time has any."""
+def _workloads(
+    statement: Statement, line: StatementLine, chosen: SlotDay, access: Access
+) -> list[WorkloadPart]:
+    """The work of the UTC days that the day touches, largest first; only occupied time has any."""
     if line.category not in OCCUPIED or line.service_idle:
         return []
     holder = Q(holder__slug=line.service) if line.service else Q(holder=statement.tenant_id)
-    starts_at = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    utc = ZoneInfo("UTC")
+    first, last = _midnight(chosen.utc_days[0], utc), _midnight(chosen.utc_days[-1], utc)
     rows = visible_to(WorkloadDay.objects.select_related("pool"), access).filter(
         holder,
         pool__slug=line.pool,
-        starts_at__gte=max(starts_at, statement.period.starts_at),
-        starts_at__lt=starts_at + timedelta(days=1),
+        starts_at__gte=max(first, statement.period.starts_at),
+        starts_at__lt=min(last + timedelta(days=1), statement.period.ends_at),
         service_class=ServiceClass[line.service_class.upper() or "NONE"],
         purpose=Purpose[line.purpose.upper() or "NONE"],
         **{f"{line.category}_gpu_us__gt": 0},
     )
     parts = [WorkloadPart(row, getattr(row, f"{line.category}_gpu_us")) for row in rows]
-    return sorted(parts, key=lambda part: (-part.gpu_us, part.workload.workload))
+    return sorted(parts, key=lambda part: (-part.gpu_us, part.workload.starts_at, part.workload.workload))
 
 
-def _asked_of_the_service(statement: Statement, line: StatementLine, day: date) -> list[TokenRow]:
+def _asked_of_the_service(statement: Statement, line: StatementLine, chosen: SlotDay) -> list[TokenRow]:
     """The tenant's requests of that day by hour and model: what the service's time is divided by."""
-    start_ms = to_ms(datetime(day.year, day.month, day.day, tzinfo=UTC))
-    window = Span(start_ms, start_ms + MS_PER_DAY).overlap(span_of(statement.period))
+    window = Span(to_ms(chosen.starts_at), to_ms(chosen.ends_at)).overlap(span_of(statement.period))
     if window is None:
         return []
     filters = {"tenant": [statement.tenant.slug], "service": [line.service], "pool": [line.pool]}
     return tokens(window, "UTC", by=("model",), step="hour", filters=filters)
 
 
-def _token_days(statement: Statement, line: StatementLine) -> list[TokenRow]:
+def _token_days(statement: Statement, line: StatementLine, zone: ZoneInfo) -> list[TokenRow]:
     filters = {"tenant": [statement.tenant.slug]}
     if line.model:
         filters["model"] = [line.model]
-    return tokens(span_of(statement.period), "UTC", by=("model",), step="day", filters=filters)
+    return tokens(span_of(statement.period), zone.key, by=("model",), step="day", filters=filters)
 
 
 def _records(line: StatementLine, access: Access) -> list[PreemptionRecord]:

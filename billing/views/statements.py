@@ -99,7 +99,7 @@ from ledger.core.units import parse_micro
 from ledger.models import PeriodState, Role
 from ledger.services.audit import Actor
 from ledger.views.acting import ActingPage, text_of
-from ledger.views.page import Page, billing_zone
+from ledger.views.page import Page, billing_zone, shown_zone
 from ledger.views.tables import Table
 from ledger.wording import BRIDGE_STEPS, CATEGORY_MEANINGS, DISPUTE_PROBLEMS
 
@@ -390,10 +390,15 @@ class StatementLinePage(_DisputablePage):
     @cached_property
     def detail(self) -> LineDetail:
         day = self.request.GET.get("day", "")
-        return line_detail(self.line.statement, self.line, self.access, day)
+        return line_detail(self.line.statement, self.line, self.access, day, shown_zone(self.request))
 
     def tables(self, month: str, tenant: str, position: int) -> list[Table]:
-        return line_tables(self.line, lambda: self.detail, leads_to_pools=self.access.sees_all_tenants)
+        return line_tables(
+            self.line,
+            lambda: self.detail,
+            leads_to_pools=self.access.sees_all_tenants,
+            zone=shown_zone(self.request),
+        )
 
     def context(self, month: str, tenant: str, position: int) -> dict[str, Any]:
         line, statement = self.line, self.line.statement
@@ -405,6 +410,7 @@ class StatementLinePage(_DisputablePage):
             "line": line,
             "records": preemptions_named([line], self.access),
             "detail": self.detail,
+            "zone": shown_zone(self.request).key,
             "disputes": disputes,
             "open_dispute": next((one for one in disputes if one.state in ("open", "answered")), None),
             "may_dispute": statement.tenant_id in self.access.tenant_ids

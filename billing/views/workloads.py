@@ -14,12 +14,17 @@ from django.utils.translation import gettext as _
 from billing.models import WorkloadDay
 from billing.selectors.names import Names
 from billing.selectors.pages_preemptions import ShownPreemption, shown
-from billing.selectors.pages_workloads import days_of_workloads, facts_of_workloads
+from billing.selectors.pages_workloads import (
+    day_of_line,
+    days_of_workloads,
+    facts_of_workloads,
+    statements_of_days,
+)
 from billing.selectors.statements import preemption_records
 from billing.views.preemption_table import preemption_table
 from ledger.models import Level, Pool
 from ledger.templatetags.figures import date_utc
-from ledger.views.events import level_columns
+from ledger.views.events import LINE, level_columns, way_back
 from ledger.views.tables import (
     CODE,
     COUNT,
@@ -73,13 +78,18 @@ class WorkloadPage(TablePage):
         return [
             preemption_table("preemptions", _("Preemptions"), lambda: self.sides, self.access),
             days_table(lambda: self.days),
-            facts_table(lambda: self.facts),
+            facts_table(lambda: self.facts, way_back(self.request)),
         ]
 
     def context(self, pool: str, workload: str) -> dict[str, Any]:
         newest, fact = self.newest_day, self.newest_fact
         named = self.days.exclude(name="").first()
+        charged_on = statements_of_days(self.days, self.access)
+        came_from = day_of_line(self.request.GET.get(LINE, ""), self.access)
         return {
+            "came_from": came_from,
+            "statement": came_from.line.statement if came_from else next(iter(charged_on), None),
+            "charged_on": charged_on,
             "pool": self.place,
             "workload": workload,
             "name": named.name if named is not None else "",
@@ -123,7 +133,7 @@ def days_table(rows: Callable[[], QuerySet[WorkloadDay]]) -> Table:
     )
 
 
-def facts_table(rows: Callable[[], QuerySet[Level]]) -> Table:
+def facts_table(rows: Callable[[], QuerySet[Level]], back: str) -> Table:
     return Table(
         "facts",
         rows,
@@ -137,7 +147,9 @@ def facts_table(rows: Callable[[], QuerySet[Level]]) -> Table:
                 _("Event"),
                 CODE,
                 of="event.event_id",
-                link=lambda row: reverse("ledger:event", args=[row.event.source_id, row.event.event_id]),
+                link=lambda row: (
+                    reverse("ledger:event", args=[row.event.source_id, row.event.event_id]) + back
+                ),
             ),
             Column("source", _("Source"), CODE, of="event.source.uri", on_page=False),
         ],

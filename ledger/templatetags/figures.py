@@ -376,10 +376,16 @@ def ppm_percent(ppm: int, places: int = 4) -> str:
 
 
 @register.filter
-def clock_utc(at: datetime) -> str:
-    """The UTC clock of a slot's edge; seconds only where a slot is cut off the minute."""
-    utc = at.astimezone(UTC)
-    return f"{utc:%H:%M:%S}" if utc.second else f"{utc:%H:%M}"
+def slot_clock(at: datetime) -> SafeString:
+    """The clock of a slot's edge in the zone chosen for pages, UTC in the title; seconds only where a slot is cut off
+    the minute."""
+    utc, shown = at.astimezone(UTC), timezone.localtime(at)
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        utc.isoformat(),
+        _clock(utc),
+        f"{shown:%H:%M:%S}" if shown.second else f"{shown:%H:%M}",
+    )
 
 
 @register.filter

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
 
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponseBase
@@ -16,6 +17,15 @@ from ledger.querysets import visible_to
 from ledger.templatetags.figures import event_type
 from ledger.views.tables import CODE, GPUS, INSTANT, TEXT_FILTER, Column, Table, TablePage
 from ledger.wording import EVENT_TYPES
+
+# In an address: the day of a statement's line that the reader came from, as `2026-10/acme/33/2026-10-14`.
+LINE = "line"
+
+
+def way_back(request: HttpRequest) -> str:
+    """What a link carries on so that the pages below a line lead back to it; empty for who came from elsewhere."""
+    line = request.GET.get(LINE, "")
+    return f"?{urlencode({LINE: line})}" if line else ""
 
 
 class EventPage(TablePage):
@@ -36,12 +46,23 @@ class EventPage(TablePage):
             found = visible_to(self.event.levels.select_related("pool", "identity"), self.access)
             return found.order_by("starts_at", "pk")
 
-        return [levels_table(levels, leads_to_pools=self.access.sees_all_tenants)]
+        return [
+            levels_table(levels, way_back(self.request), leads_to_pools=self.access.sees_all_tenants),
+        ]
+
+    def _work(self) -> tuple[str, str] | None:
+        """Workload and address of its page, where the event tells of one alone: the way back up."""
+        levels = visible_to(self.event.levels.filter(kind=LevelKind.OCCUPANCY), self.access)
+        found = list(levels.order_by().values_list("pool__slug", "subject").distinct()[:2])
+        if len(found) != 1 or not found[0][1]:
+            return None
+        return found[0][1], reverse("billing:workload", args=found[0]) + way_back(self.request)
 
     def context(self, source_id: int, event_id: str) -> dict[str, Any]:
         event = self.event
         return {
             "event": event,
+            "work": self._work(),
             "type_name": EVENT_TYPES[event.get_type_display()],
             "hash": bytes(event.content_hash).hex(),
             "body": json.dumps(event.body, indent=2, ensure_ascii=False, sort_keys=True),
@@ -73,13 +94,13 @@ def level_columns() -> list[Column]:
     ]
 
 
-def levels_table(rows: Callable[[], QuerySet[Level]], *, leads_to_pools: bool) -> Table:
+def levels_table(rows: Callable[[], QuerySet[Level]], back: str, *, leads_to_pools: bool) -> Table:
     """What the event says of GPUs: one event may tell of many workloads or holders."""
 
     def workload(row: Level) -> str | None:
         if row.kind != LevelKind.OCCUPANCY or not row.subject:
             return None
-        return reverse("billing:workload", args=[row.pool.slug, row.subject])
+        return reverse("billing:workload", args=[row.pool.slug, row.subject]) + back
 
     def pool(row: Level) -> str | None:
         return reverse("billing:pool", args=[row.pool.slug]) if leads_to_pools else None

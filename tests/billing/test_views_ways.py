@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
+from datetime import date, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
 import pytest
 from django.test import Client
+from django.utils.html import strip_tags
 
 from billing.models import Policy, Statement
+from billing.selectors.pages_lines import SlotDay
 from billing.services.months import compute_month
 from ledger.core.periods import Month
+from ledger.core.units import GPU_US_PER_GPU_HOUR
+from ledger.models import Ledger, User
+from ledger.templatetags.figures import gpu_hours_cell
 from tests.billing.level_facts import MONTH, hour
-from tests.billing.page_books import HOURS_OF_OCTOBER, Books
+from tests.billing.page_books import HOURS_OF_OCTOBER, Books, client_of, line_position
 from tests.billing.test_views_pages import shown_text
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
+
+
+def links_in(page: Any, table: str) -> list[str]:
+    """Addresses of all links of a table's cells."""
+    bound = page.context["tables"][table.removeprefix("table-")]
+    return [cell.url for line in bound.lines for cell in line.cells if cell.url]
 
 
 def test_what_the_platform_took_upon_itself_is_a_step_from_billed_to_charged(
@@ -32,9 +50,93 @@ def test_what_the_platform_took_upon_itself_is_a_step_from_billed_to_charged(
 
 def test_an_episode_leads_to_its_preemptions(books: Books, finance: Client) -> None:
     page = finance.get(f"/months/{MONTH}/")
-    links = [cell.url for line in page.context["tables"]["episodes"].lines for cell in line.cells if cell.url]
+    links = links_in(page, "table-episodes")
     assert links[0] == f"/preemptions/{books.record.pk}/"
     assert [finance.get(link).status_code for link in links] == [200, 200]
     assert finance.get(links[1]).context["tables"]["preemptions"].count == 1
     none = finance.get(links[1].replace("wl-4", "wl-5"))
     assert none.context["tables"]["preemptions"].count == 0
+
+
+def test_days_and_hours_of_a_line_are_of_the_zone_that_is_pressed(books: Books, finance: Client) -> None:
+    """gamma borrows 4 GPUs in the hours 2, 3 and 7 to 9 of October in UTC; in New York it is September before 4."""
+    Ledger.objects.update(billing_time_zone="America/New_York")
+    position = line_position(books.statement("gamma"), "borrowed")
+    path = f"/months/{MONTH}/statements/gamma/lines/{position}/"
+
+    def shown(day: str = "") -> tuple[dict[str, int], list[str], str]:
+        page = finance.get(path, {"day": day})
+        detail, tables = page.context["detail"], page.context["tables"]
+        assert detail.gpu_us == sum(one.gpu_us for one in detail.days) == page.context["line"].quantity
+        assert tables["workloads"].footer[-1].shown == gpu_hours_cell(20 * GPU_US_PER_GPU_HOUR)
+        days = {str(one.day): one.gpu_us // GPU_US_PER_GPU_HOUR for one in detail.days}
+        clocks = re.findall(r">(\d\d:\d\d)</time> – ", page.content.decode())
+        return days, clocks, shown_text(page)
+
+    days, clocks, text = shown("2026-09-30")
+    assert days == {"2026-09-30": 8, "2026-10-01": 12}
+    assert clocks == ["22:00", "23:00"]
+    assert "of America/New_York" in text and "The work that ran on 2026-09-30 and 2026-10-01 UTC" in text
+    assert shown()[1] == ["03:00", "04:00", "05:00"]  # the fullest day is looked at first
+    file = csv.DictReader(io.StringIO(finance.get(path, {"csv": "days"}).getvalue().decode()))
+    assert [row["starts_at"] for row in file] == ["2026-09-30T04:00:00Z", "2026-10-01T04:00:00Z"]
+
+    finance.post("/preferences/", {"zone": "utc", "next": path})
+    days, clocks, text = shown()
+    assert (days, clocks) == ({"2026-10-01": 20}, ["02:00", "03:00", "07:00", "08:00", "09:00"])
+    assert "of UTC" in text and "The work that ran on 2026-10-01 " in text
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Shanghai", "Asia/Kathmandu", "America/Sao_Paulo"])
+def test_a_day_of_a_zone_begins_at_its_midnight_and_touches_two_utc_days_at_most(zone: str) -> None:
+    day = SlotDay(date(2018, 11, 4), ZoneInfo(zone), [])  # clocks of Sao Paulo skipped that midnight
+    assert day.starts_at.astimezone(day.zone).date() == day.day
+    assert (day.starts_at - timedelta(seconds=1)).astimezone(day.zone).date() < day.day
+    assert [str(one) for one in day.utc_days] == {
+        "UTC": ["2018-11-04"],
+        "Asia/Shanghai": ["2018-11-03", "2018-11-04"],
+        "Asia/Kathmandu": ["2018-11-03", "2018-11-04"],
+        "America/Sao_Paulo": ["2018-11-04", "2018-11-05"],
+    }[zone]
+
+
+def crumbs(page: Any) -> list[str]:
+    """Addresses of a page's breadcrumbs, and the last one, which is the page itself."""
+    (found,) = re.findall(r'<ol class="crumbs">(.*?)</ol>', page.content.decode(), re.DOTALL)
+    return [*re.findall(r'href="([^"]*)"', found), strip_tags(found.rpartition("<li")[2]).rpartition(">")[2]]
+
+
+@pytest.mark.parametrize("name", ["finance", "viewer-of-gamma"])
+def test_from_a_line_down_to_its_event_and_back_by_the_breadcrumbs(
+    books: Books, people: dict[str, User], name: str
+) -> None:
+    reader = client_of(people[name])
+    position = line_position(books.statement("gamma"), "borrowed")
+    statement = f"/months/{MONTH}/statements/gamma/"
+    line = f"{statement}lines/{position}/"
+    (to_workload,) = links_in(reader.get(line), "table-workloads")
+    workload = reader.get(to_workload)
+    above = ["/months/", f"/months/{MONTH}/", statement]
+    assert crumbs(workload) == [*above, f"{line}?day=2026-10-01#workloads", "wl-3"]
+    event = reader.get(next(link for link in links_in(workload, "table-facts") if "gamma-holds-8" in link))
+    assert crumbs(event)[0] == to_workload
+    assert crumbs(event)[-1] == "gamma-holds-8"
+    assert to_workload in links_in(event, "table-levels")
+    # Who comes from elsewhere still gets up to the newest statement; a line that is nobody's is not a way.
+    next_month = ["/months/", "/months/2026-11/", "/months/2026-11/statements/gamma/"]
+    path = f"/workloads/{books.pool.slug}/wl-3/"
+    for asked in (
+        "",
+        "?line=2026-10/gamma/999/2026-10-01",
+        "?line=2026-10/gamma/x/",
+        "?line=////",
+        "?line=%2F",
+    ):
+        assert crumbs(reader.get(path + asked)) in ([*above, "wl-3"], [*next_month, "wl-3"])
+
+
+def test_the_way_back_names_no_line_of_somebody_else(books: Books, people: dict[str, User]) -> None:
+    position = line_position(books.statement("acme"), "reserved_used")
+    path = f"/workloads/{books.pool.slug}/wl-3/?line=2026-10/acme/{position}/2026-10-01"
+    assert "/acme/" in crumbs(client_of(people["finance"]).get(path))[2]
+    assert not any("acme" in one for one in crumbs(client_of(people["viewer-of-gamma"]).get(path)))
