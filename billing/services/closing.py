@@ -18,7 +18,7 @@ from django.utils import timezone
 from billing.core.checklist import Item, blocked
 from billing.core.statement import GENESIS, seal
 from billing.models import CloseRun, RunState, Statement, StatementAnnex, StatementState
-from billing.selectors.checklist import month_checklist
+from billing.selectors.checklist import month_checklist, unproved_invariants
 from billing.services.adjustments import adjust_closed_months
 from billing.services.annexes import freeze_annexes
 from billing.services.announcements import announce_close
@@ -151,25 +151,29 @@ def _compute(run: CloseRun, now: datetime) -> str:
 
 
 def _check(run: CloseRun, now: datetime) -> str:
-    """Tell early what blocks. That facts have come since the month was computed does not: `issue` computes them."""
-    _refuse_if_blocked(run.period, now, but_for="computed")
+    """Tell early what blocks. That facts have come since the month was computed does not: `issue` computes them. Nor
+    are the proofs carried out here, which read every slot: those that count are of what `issue` seals."""
+    _refuse_if_blocked(run.period, now, [], but_for="computed")
     return "nothing blocks"
 
 
 def _issue(run: CloseRun, now: datetime) -> str:
     """Nothing is booked or agreed between the cut and the commit: bookings wait for their place in the sequence, and
-    changes of masters and terms for theirs. Files take longest, and are made of what only computing the books changes:
-    bookings go on meanwhile, and only where one of them mattered to the month are they made again."""
+    changes of masters and terms for theirs. Files and proofs take longest, and are of what only computing the books
+    changes: bookings go on meanwhile, and only where one of them mattered to the month are both made again."""
     acquire(Lock.MASTERS)
     period = Period.objects.select_for_update().get(pk=run.period_id)
+    unproved = unproved_invariants(period)
+    if unproved:  # no file can be made of books that contradict themselves, unless a person answers for it
+        _refuse_if_blocked(period, now, unproved, but_for="computed")
     drafts, seen = _with_files(period), _last_booking()
     acquire(Lock.BOOKING_SEQUENCE)
     cut = _last_booking()
     if _bring_up_to_date(period, now, booked=cut != seen):
         StatementAnnex.objects.filter(statement__in=drafts).delete()
-        drafts = _with_files(period)
+        drafts, unproved = _with_files(period), unproved_invariants(period)
     period.refresh_from_db()
-    _refuse_if_blocked(period, now)
+    _refuse_if_blocked(period, now, unproved)
     issued, head = _seal_statements(period, drafts, now)
     Period.objects.filter(pk=period.pk).update(state=PeriodState.CLOSED, cut_sequence=cut, closed_at=now)
     run.chain_head = head
@@ -222,8 +226,8 @@ STEPS: dict[str, Step] = {"compute": _compute, "check": _check, "issue": _issue,
 LAST_STEP = "announce"
 
 
-def _refuse_if_blocked(period: Period, now: datetime, but_for: str = "") -> None:
-    items = blocked(month_checklist(Period.objects.get(pk=period.pk), now))
+def _refuse_if_blocked(period: Period, now: datetime, unproved: list[str], but_for: str = "") -> None:
+    items = blocked(month_checklist(Period.objects.get(pk=period.pk), now, unproved))
     items = [item for item in items if item.code != but_for]
     if items:
         raise Blocked(items)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
@@ -17,11 +17,13 @@ from billing.models import (
     BillingFinding,
     CloseRun,
     GpuPrice,
+    PoolSlot,
     RunState,
     Statement,
     StatementLine,
     StatementState,
 )
+from billing.selectors import checklist
 from billing.selectors.checklist import month_checklist
 from billing.services import closing
 from billing.services.approvals import ApprovalError, approve_statement
@@ -30,6 +32,8 @@ from billing.services.credits import request_credit
 from billing.services.months import MonthClosed, compute_month
 from billing.services.periods import PeriodError, ensure_period, open_review
 from ingest.models import Batch, BatchState, QuarantinedEvent
+from ledger.checks import Finding
+from ledger.core.units import GPU_US_PER_GPU_HOUR
 from ledger.models import AuditEntry, FactFinding, Period, PeriodState, Pool, Source, Tenant, Transfer
 from ledger.services.masters import mark_pools_dirty
 from tests.billing.closed_months import (
@@ -39,6 +43,7 @@ from tests.billing.closed_months import (
     NOVEMBER,
     NOVEMBER_5,
     OCTOBER,
+    booked,
     closable_ledger,
     close,
     findings,
@@ -247,6 +252,56 @@ def test_unproved_conservation_blocks(pool: Pool) -> None:
     run = run_close(start_close(OCTOBER, ANNA).pk, now=NOVEMBER_5)
     assert run.state == RunState.BLOCKED
     assert "Conservation is proved" in run.message
+
+
+def test_the_proofs_are_carried_out_once_of_what_is_sealed(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They read every slot of the month, so a close asks once; again only where what it seals has changed since."""
+    seen: list[int] = []
+
+    def counted(month: str | None) -> Iterator[Finding]:
+        seen.append(sum(PoolSlot.objects.values_list("reserved_used_gpu_us", flat=True)))
+        yield from ()
+
+    monkeypatch.setattr(checklist, "PROOFS", (counted,))
+    open_review(OCTOBER, ANNA, now=NOVEMBER_5)
+    run = start_close(OCTOBER, ANNA)
+    for step in ("compute", "check"):
+        closing._do_step(run.pk, step, NOVEMBER_5)
+    real = closing._with_files
+
+    def late_fact(period: Period) -> list[Statement]:
+        """Booked while the files are made, when bookings still go on."""
+        monkeypatch.setattr(closing, "_with_files", real)
+        drafts = real(period)
+        hold(pool, "wl-late", "acme", 0, 10, 1_000)
+        mark_pools_dirty([pool.pk], hour(0))
+        booked(99)
+        return drafts
+
+    with transaction.atomic():
+        closing._do_step(run.pk, "issue", NOVEMBER_5)
+        assert len(seen) == 1
+        assert Period.objects.get(month="2026-10").state == PeriodState.CLOSED
+        transaction.set_rollback(True)
+    monkeypatch.setattr(closing, "_with_files", late_fact)
+    closing._do_step(run.pk, "issue", NOVEMBER_5)
+    assert Period.objects.get(month="2026-10").state == PeriodState.CLOSED
+    assert seen[1:] == [seen[0], seen[0] + 10 * GPU_US_PER_GPU_HOUR]
+
+
+def test_what_breaks_a_proof_between_the_checklist_and_the_issue_is_found(pool: Pool) -> None:
+    open_review(OCTOBER, ANNA, now=NOVEMBER_5)
+    run = start_close(OCTOBER, ANNA)
+    for step in ("compute", "check"):
+        assert closing._do_step(run.pk, step, NOVEMBER_5)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE billing_allocation SET on_demand_gpu_us = on_demand_gpu_us + 1")
+    assert not closing._do_step(run.pk, "issue", NOVEMBER_5)
+    run.refresh_from_db()
+    assert run.state == RunState.BLOCKED and "Conservation is proved" in run.message
+    assert not Statement.objects.filter(state=StatementState.ISSUED).exists()
 
 
 def test_a_retired_source_and_one_signed_off_do_not_block(pool: Pool) -> None:
