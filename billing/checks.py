@@ -24,7 +24,7 @@ from billing.selectors.terms import month_terms
 from billing.services.months import compute_month
 from billing.services.posting import posted_for
 from billing.services.rating import rate_month
-from billing.sql_checks import (
+from billing.sql.checks import (
     DAYS_THAT_DO_NOT_ADD_UP,
     FINGERPRINTS,
     PAIRS_THAT_DO_NOT_ADD_UP,

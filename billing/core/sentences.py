@@ -63,7 +63,7 @@ PROBLEMS = RECORD_PROBLEMS | declare(
     }
 )
 
-# Tables of the books, by the name that their fingerprints have (billing.sql_checks).
+# Tables of the books, by the name that their fingerprints have (billing.sql.checks).
 TABLES = declare(
     {
         "table_pool_slots": _("pool slots"),

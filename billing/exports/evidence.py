@@ -21,7 +21,7 @@ from billing.models import AnnexName, Statement, StatementAnnex, StatementState
 from billing.selectors.annexes import annex_pieces, annex_rows
 from billing.selectors.checklist import month_checklist
 from billing.selectors.usage_rows import COLUMNS as USAGE
-from billing.sql_exports import LEVELS_IN_A_SLOT
+from billing.sql.exports import LEVELS_IN_A_SLOT
 from ledger.inbox import RawBatch, raw_batches
 from ledger.models import AuditEntry, Period
 from ledger.selectors.settings import ledger_settings

@@ -8,7 +8,7 @@ from billing.core.adjustments import Moved, adjustment_lines
 from billing.core.rating_lines import MONEY, Line, tenant_account
 from billing.models import Credit, CreditKind
 from billing.selectors.accounts import Accounts
-from billing.sql_months import POSTED_FOR_OTHERS
+from billing.sql.months import POSTED_FOR_OTHERS
 from ledger.core.periods import to_datetime, to_ms
 from ledger.models import Period, Unit
 

@@ -12,7 +12,6 @@ from typing import Any
 from django.db import connection
 from django.db.models import Max
 
-from billing import sql_alerts as sql
 from billing.core import alerts as core
 from billing.core.alert_episodes import ShortStretch
 from billing.core.calibration import TokenCost
@@ -23,6 +22,7 @@ from billing.selectors.quota import quota_drift
 from billing.selectors.shortages import pools_where_work_waits
 from billing.services.allocation_facts import HolderIndex, void_events
 from billing.services.preemption_moments import read_changes, service_owners
+from billing.sql import alerts as sql
 from ledger.access import Access
 from ledger.core.periods import Month, Span, to_datetime, to_ms
 from ledger.core.units import MS_PER_SECOND

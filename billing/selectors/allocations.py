@@ -10,8 +10,8 @@ from typing import Any
 from django.db import connection
 
 from billing.selectors.prices import PriceSegment, price_parameters
-from billing.sql_details import DETAILS
-from billing.sql_reports import ALLOCATIONS, REQUEUED
+from billing.sql.details import DETAILS
+from billing.sql.reports import ALLOCATIONS, REQUEUED
 from ledger.core.periods import Span, to_datetime
 from ledger.core.units import GPU_US_PER_GPU_HOUR, round_half_even
 

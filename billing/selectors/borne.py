@@ -12,7 +12,7 @@ from django.db import connection
 
 from billing.core.rating_lines import GPU_US
 from billing.models import Statement, StatementLine, StatementState
-from billing.sql_borne import BORNE_FOR_OTHERS
+from billing.sql.borne import BORNE_FOR_OTHERS
 from ledger.core.units import round_half_even
 
 _OCCUPIED = ("reserved_used", "on_demand", "borrowed", "excess")

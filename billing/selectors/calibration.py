@@ -9,7 +9,7 @@ from datetime import date, datetime
 from django.db import connection
 
 from billing.core.calibration import Deviation, Observation, Refit, TokenCost, deviation, refit
-from billing.sql_calibration import DAILY
+from billing.sql.calibration import DAILY
 from ledger.core.periods import Span, to_datetime
 from ledger.selectors.settings import ledger_settings
 

@@ -15,7 +15,7 @@ from billing.core.line_text import description
 from billing.core.rating_lines import MONEY
 from billing.models import Statement, StatementApproval, StatementState
 from billing.selectors.accounts import accounts
-from billing.sql_months import POSTED_LATER
+from billing.sql.months import POSTED_LATER
 from ledger.access import Access
 from ledger.models import AuditEntry, Event, IdentityMapping, Unit
 

@@ -6,7 +6,7 @@ from datetime import date
 
 from django.db import connection
 
-from billing.sql import DAYS_OF_CUT_SLOTS
+from billing.sql.computing import DAYS_OF_CUT_SLOTS
 
 
 def days_of_cut_slots() -> set[date]:

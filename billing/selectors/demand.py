@@ -31,7 +31,7 @@ from billing.models import PreemptionRecord
 from billing.selectors.prices import price_book
 from billing.selectors.statements import preemption_records
 from billing.services.allocation_facts import void_events
-from billing.sql_demand import ATTEMPTS, REFUSED, REJECTIONS, SUPERSEDED
+from billing.sql.demand import ATTEMPTS, REFUSED, REJECTIONS, SUPERSEDED
 from ledger.access import Access
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import Outcome, PrunedDay

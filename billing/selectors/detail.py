@@ -30,7 +30,7 @@ from billing.models import (
 )
 from billing.selectors.annexes import annex_rows
 from billing.selectors.names import Names
-from billing.sql_exports import LENDERS_OF, SLOTS_OF_ACCOUNT
+from billing.sql.exports import LENDERS_OF, SLOTS_OF_ACCOUNT
 from ledger.core import zstd
 from ledger.core.periods import to_ms
 from ledger.models import Purpose, Service, ServiceClass

@@ -12,7 +12,7 @@ from django.db.models.functions import Coalesce
 
 from billing.models import PreemptionRecord
 from billing.selectors.statements import preemption_records
-from billing.sql_pages import LEVELS_NOW
+from billing.sql.pages import LEVELS_NOW
 from ledger.access import Access
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.units import MS_PER_DAY

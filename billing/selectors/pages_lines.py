@@ -20,7 +20,7 @@ from billing.selectors.pages_preemptions import span_of
 from billing.selectors.pages_statements import OF_TIME
 from billing.selectors.statements import preemption_records
 from billing.selectors.tokens import TokenRow, tokens
-from billing.sql_pages import LINE_SLOTS
+from billing.sql.pages import LINE_SLOTS
 from ledger.access import Access
 from ledger.core.periods import Span, to_ms
 from ledger.models import Purpose, ServiceClass

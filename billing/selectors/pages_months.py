@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models import Count, Q, Sum
 
 from billing.models import AllocationDay, BillingFinding, PoolSlot, Statement
-from billing.sql_pages import CAPACITY_BY_MONTH
+from billing.sql.pages import CAPACITY_BY_MONTH
 from ledger.access import Access
 from ledger.core.figures import percent_change, percentages
 from ledger.models import FactFinding, Period, Pool

@@ -14,7 +14,7 @@ from billing.models import AnnexName, PreemptionRecord, Statement, StatementLine
 from billing.selectors.annexes import annex_of, annex_rows
 from billing.selectors.pages_months import HOLDER_CATEGORIES, OCCUPIED
 from billing.selectors.usage_rows import COLUMNS as USAGE_COLUMNS
-from billing.sql_pages import TENANT_DAYS
+from billing.sql.pages import TENANT_DAYS
 from ledger.access import NOBODY, Access
 from ledger.core.figures import percent_change
 from ledger.models import Tenant

@@ -14,7 +14,7 @@ from billing.core.rating_credits import LentPair
 from billing.core.rating_lines import Quantity, tenant_account
 from billing.selectors.accounts import Accounts
 from billing.selectors.terms import CostVersion, MonthTerms
-from billing.sql_months import LENDING, POOL_QUANTITIES, QUANTITIES, SERVICE_TOKENS, TENANT_TOKENS
+from billing.sql.months import LENDING, POOL_QUANTITIES, QUANTITIES, SERVICE_TOKENS, TENANT_TOKENS
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import HolderKind, Pool, Purpose, ServiceClass
 

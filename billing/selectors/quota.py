@@ -25,7 +25,7 @@ from billing.core.quota_drift import (
 )
 from billing.models import Calibration
 from billing.services.allocation_facts import void_events
-from billing.sql_quota import QUOTA_STEPS, QUOTAS_AT, REMAINING
+from billing.sql.quota import QUOTA_STEPS, QUOTAS_AT, REMAINING
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.units import parse_scaled
 from ledger.models import Service

@@ -20,7 +20,7 @@ from billing.core.reconciliation import (
 )
 from billing.models import DifferenceExplanation, ReconciliationLine
 from billing.selectors.residuals import residuals
-from billing.sql_reconciliation import BILLED_TOKENS, COUNTED_TOKENS, HELD, PREEMPTIONS_OF, SOLD
+from billing.sql.reconciliation import BILLED_TOKENS, COUNTED_TOKENS, HELD, PREEMPTIONS_OF, SOLD
 from ledger.core.periods import Span, to_ms
 from ledger.core.units import gpu_hours_text
 from ledger.models import LevelKind, Period, Pool, Source, SourceTotal

@@ -15,7 +15,7 @@ from billing.core.reservations import Reserved, Use, use_of_reservations
 from billing.selectors.prices import price_segments
 from billing.selectors.terms import rating_policies
 from billing.services.allocation_facts import void_events
-from billing.sql_reservations import LENT, RESERVATIONS, UTILIZATION
+from billing.sql.reservations import LENT, RESERVATIONS, UTILIZATION
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.units import GPU_US_PER_GPU_HOUR, round_half_even
 from ledger.models import Holder, HolderKind, ServiceClass

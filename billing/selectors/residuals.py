@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from django.db import connection
 
-from billing.sql_reconciliation import RESIDUALS
+from billing.sql.reconciliation import RESIDUALS
 from ledger.core.periods import Span, to_datetime
 from ledger.models import FactFinding
 

@@ -14,7 +14,7 @@ from django.db import connection
 from billing.core.quota_drift import SERVING, milli_gpus_per_milli
 from billing.models import Calibration
 from billing.services.allocation_facts import void_events
-from billing.sql_quota import QUOTA_STEPS
+from billing.sql.quota import QUOTA_STEPS
 from ledger.core.periods import to_datetime, to_ms
 from ledger.models import Pool, Service
 

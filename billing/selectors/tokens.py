@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import connection
 
-from billing.sql_reports import TOKENS
+from billing.sql.reports import TOKENS
 from ledger.core.periods import Span, to_datetime
 
 TOKEN_DIMENSIONS = ("tenant", "pool", "service", "model")

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from billing.binary_copy import read_rows
 from billing.models import PoolSlot
-from billing.sql_reports import TENANT_SLOT_COLUMNS, TENANT_SLOTS
+from billing.sql.binary_copy import read_rows
+from billing.sql.reports import TENANT_SLOT_COLUMNS, TENANT_SLOTS
 from ledger.core.csv_stream import csv_line, csv_pieces
 from ledger.core.instants import instant_text
 from ledger.core.levels import changes_at

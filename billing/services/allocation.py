@@ -12,9 +12,9 @@ from typing import TypeVar
 from django.db import connection, transaction
 from django.utils import timezone
 
-from billing import sql
 from billing.services.allocation_pool import Context, Inputs, read_inputs, split_inputs, write_result
 from billing.services.allocation_workloads import open_stage
+from billing.sql import computing
 from ledger.core.periods import Month, Span, to_datetime, to_ms, utc_days
 from ledger.core.units import MS_PER_DAY, MS_PER_HOUR
 from ledger.locks import Lock, acquire
@@ -133,9 +133,9 @@ def _take_dirty(
         "pool": None if pool is None else pool.pk,
     }
     with connection.cursor() as cursor:
-        cursor.execute(sql.DIRTY_SPANS, params)
+        cursor.execute(computing.DIRTY_SPANS, params)
         rows = cursor.fetchall()
-        cursor.execute(sql.REMOVE_DIRTY_SPANS, {**params, "ids": [row[0] for row in rows]})
+        cursor.execute(computing.REMOVE_DIRTY_SPANS, {**params, "ids": [row[0] for row in rows]})
     dirty: dict[int, list[Span]] = {}
     for _, pool_id, starts_at, ends_at in rows:
         dirty.setdefault(pool_id, []).append(Span(to_ms(starts_at), to_ms(ends_at)))

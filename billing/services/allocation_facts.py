@@ -9,9 +9,9 @@ import numpy as np
 from django.db import connection
 from numpy.typing import NDArray
 
-from billing import sql
-from billing.binary_copy import read_rows
 from billing.core.allocation_levels import PLATFORM, Holders
+from billing.sql import computing
+from billing.sql.binary_copy import read_rows
 from ledger.core.levels import (
     ALWAYS,
     NEVER,
@@ -128,7 +128,7 @@ def void_events() -> list[int]:
 def read_pool_facts(pool_id: int, span: Span, void: list[int], index: HolderIndex) -> PoolFacts:
     found = read_levels(pool_id, span, void)
     during = {"pool": pool_id, "from": to_datetime(span.start_ms), "to": to_datetime(span.end_ms)}
-    waits = read_rows(sql.WAITS, sql.WAIT_COLUMNS, during)
+    waits = read_rows(computing.WAITS, computing.WAIT_COLUMNS, during)
     return PoolFacts(
         found.effective, found.conflicting_events, found.subjects, waits=_wait_levels(waits, index)
     )
@@ -142,7 +142,7 @@ def read_levels(pool_id: int, span: Span, void: list[int]) -> LevelsOfPool:
         "to": to_datetime(span.end_ms),
         "void": void,
     }
-    rows = read_rows(sql.LEVELS, sql.LEVEL_COLUMNS, params)
+    rows = read_rows(computing.LEVELS, computing.LEVEL_COLUMNS, params)
     levels = Levels(*(rows[name] for name in Levels.__slots__))
     rank = _ranks(levels, rows["event"])
     effective = effective_levels(LevelFacts(levels, rows["ends_ms"], rank))
@@ -162,7 +162,7 @@ def _ranks(levels: Levels, events: Int64s) -> Int64s:
     positions = rivals(levels)
     if len(positions):
         with connection.cursor() as cursor:
-            cursor.execute(sql.EVENT_KEYS, {"events": events[positions].tolist()})
+            cursor.execute(computing.EVENT_KEYS, {"events": events[positions].tolist()})
             keys = {pk: (uri.encode(), event_id.encode()) for pk, uri, event_id in cursor.fetchall()}
         place = {pk: i for i, pk in enumerate(sorted(keys, key=lambda pk: keys[pk]))}
         rank[positions] = [place[pk] for pk in events[positions].tolist()]
@@ -200,7 +200,7 @@ def load_timeline(identities: Iterable[int], index: HolderIndex) -> HolderTimeli
     """Whose each identity is over time; `unattributed` wherever nothing says."""
     wanted = sorted({identity for identity in identities if identity >= 0})
     with connection.cursor() as cursor:
-        cursor.execute(sql.IDENTITIES, {"identities": wanted})
+        cursor.execute(computing.IDENTITIES, {"identities": wanted})
         mapped = cursor.fetchall()
     place = {pk: i for i, pk in enumerate(index.ids.tolist())}
     rows = {(identity, ALWAYS): index.unattributed for identity in wanted}

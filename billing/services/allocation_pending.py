@@ -11,7 +11,7 @@ from django.db import connection
 from billing.core.allocation_shares import Pending
 from billing.models import Policy
 from billing.services.allocation_facts import HolderIndex, holder_at, load_timeline, mapping_cuts
-from billing.sql_preemptions import PENDING
+from billing.sql.preemptions import PENDING
 from ledger.core.levels import NEVER
 from ledger.core.periods import Span, to_datetime, to_ms
 

@@ -12,7 +12,6 @@ import numpy as np
 from django.db import connection
 from numpy.typing import NDArray
 
-from billing import sql
 from billing.core.allocation import PoolSplit, split_pool
 from billing.core.allocation_shares import Pending
 from billing.core.allocation_within import mixed_holders, split_within_holders
@@ -40,6 +39,7 @@ from billing.services.allocation_rows import (
 )
 from billing.services.allocation_usage import Terms, pruned_slots, read_usage, usage_by_slot
 from billing.services.allocation_workloads import ByWorkload, WorkloadDays, workload_days, write_workload_days
+from billing.sql import computing
 from ledger.core.levels import HolderTimeline, resolve_holders
 from ledger.core.periods import Month, Span, local_midnights, slot_edges, to_datetime, to_ms, utc_days
 from ledger.models import Pool, ServiceClass
@@ -194,5 +194,5 @@ def _delete(pool: Pool, span: Span) -> None:
         "to": to_datetime(span.end_ms),
     }
     with connection.cursor() as cursor:
-        for statement in sql.DELETE_SLOTS:
+        for statement in computing.DELETE_SLOTS:
             cursor.execute(statement, params)

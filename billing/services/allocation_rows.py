@@ -14,14 +14,14 @@ import numpy as np
 from django.db import connection
 from numpy.typing import NDArray
 
-from billing import sql
-from billing.binary_copy import write_rows
 from billing.core.allocation import HOLDER_CATEGORIES, OCCUPIED, PoolSplit
 from billing.core.allocation_levels import PLATFORM
 from billing.core.allocation_within import GroupRows
 from billing.core.services_split import IDLE, Served, ServiceTime, over_groups, split_services
 from billing.services.allocation_facts import HolderIndex
 from billing.services.allocation_usage import SlotUsage, Terms, fixed_shares
+from billing.sql import computing
+from billing.sql.binary_copy import write_rows
 from ledger.core.levels import changes_at, sort_order
 from ledger.core.periods import to_datetime
 from ledger.models import Account, AccountKind, HolderKind
@@ -314,7 +314,7 @@ def write_token_days(pool_id: int, segments: list[int], end_ms: int) -> None:
         "ends": [to_datetime(next_ms) for next_ms in (*segments[1:], end_ms)],
     }
     with connection.cursor() as cursor:
-        cursor.execute(sql.WRITE_TOKEN_DAYS, params)
+        cursor.execute(computing.WRITE_TOKEN_DAYS, params)
 
 
 def write_lending(pool_id: int, split: PoolSplit, index: HolderIndex) -> int:

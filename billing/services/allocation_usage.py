@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from billing import sql
-from billing.binary_copy import read_rows
 from billing.models import Calibration, ServicePolicy
 from billing.services.allocation_facts import HolderIndex, holder_at
+from billing.sql import computing
+from billing.sql.binary_copy import read_rows
 from ledger.core.levels import HolderTimeline
 from ledger.core.periods import to_datetime, to_ms
 from ledger.core.units import MS_PER_DAY, MS_PER_HOUR
@@ -79,7 +79,7 @@ def read_usage(pool: Pool, edges: Int64s) -> dict[str, Int64s]:
     """Usage rows with the start of the slot they count in as `time_ms`: whole hours from the roll-up, slots inside
     an hour from the requests themselves; where those were pruned, the hour in proportion to time (`pruned_slots`)."""
     params = {"pool": pool.pk, "from": to_datetime(int(edges[0])), "to": to_datetime(int(edges[-1]))}
-    hours = read_rows(sql.USAGE_HOURS, sql.USAGE_COLUMNS, params)
+    hours = read_rows(computing.USAGE_HOURS, computing.USAGE_COLUMNS, params)
     starts, ends = edges[:-1], edges[1:]
     partial = (starts % MS_PER_HOUR != 0) | (ends - starts != MS_PER_HOUR)
     # The running hour is whole up to the horizon only where the horizon is an hour, which it always is.
@@ -91,8 +91,8 @@ def read_usage(pool: Pool, edges: Int64s) -> dict[str, Int64s]:
             parts.append(_by_time(hours, start_ms, end_ms))
             continue
         slot = {"pool": pool.pk, "from": to_datetime(start_ms), "to": to_datetime(end_ms), **void}
-        parts.append(read_rows(sql.USAGE_OF_SLOT, sql.USAGE_COLUMNS, slot))
-    return {name: np.concatenate([part[name] for part in parts]) for name in sql.USAGE_COLUMNS}
+        parts.append(read_rows(computing.USAGE_OF_SLOT, computing.USAGE_COLUMNS, slot))
+    return {name: np.concatenate([part[name] for part in parts]) for name in computing.USAGE_COLUMNS}
 
 
 def pruned_slots(edges: Int64s) -> set[int]:
@@ -137,7 +137,7 @@ def _by_time(hours: dict[str, Int64s], start_ms: int, end_ms: int) -> dict[str, 
     return part
 
 
-_SUMS = tuple(name for name in sql.USAGE_COLUMNS if name not in ("time_ms", "service", "who", "model"))
+_SUMS = tuple(name for name in computing.USAGE_COLUMNS if name not in ("time_ms", "service", "who", "model"))
 
 
 def usage_by_slot(
@@ -151,8 +151,8 @@ def usage_by_slot(
     slots: dict[tuple[int, int], SlotUsage] = defaultdict(SlotUsage)
     engines: dict[tuple[int, int, int], list[int]] = {}
     explained: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])
-    for row in zip(*(usage[name].tolist() for name in sql.USAGE_COLUMNS), strict=True):
-        values = dict(zip(sql.USAGE_COLUMNS, row, strict=True))
+    for row in zip(*(usage[name].tolist() for name in computing.USAGE_COLUMNS), strict=True):
+        values = dict(zip(computing.USAGE_COLUMNS, row, strict=True))
         place = values["time_ms"], values["service"], values["model"]
         slot = slots[place[:2]]
         if values["who"] < 0:

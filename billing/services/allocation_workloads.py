@@ -8,11 +8,11 @@ import numpy as np
 from django.db import connection
 from numpy.typing import NDArray
 
-from billing import sql
-from billing.binary_copy import write_rows
 from billing.core.allocation import OCCUPIED, PoolSplit
 from billing.core.allocation_within import split_within_holders
 from billing.services.allocation_facts import HolderIndex, Subjects
+from billing.sql import computing
+from billing.sql.binary_copy import write_rows
 from ledger.core.levels import Kind, Levels, changes_at, sort_order
 from ledger.core.periods import Span, utc_days
 from ledger.models import ServiceClass
@@ -84,7 +84,7 @@ def workload_days(span: Span, split: PoolSplit, workloads: ByWorkload, subjects:
 def write_workload_days(pool_id: int, rows: WorkloadDays, index: HolderIndex) -> None:
     """Staged, then named and moved into the table in one statement."""
     with connection.cursor() as cursor:
-        cursor.execute(sql.EMPTY_WORKLOAD_STAGE)
+        cursor.execute(computing.EMPTY_WORKLOAD_STAGE)
     write_rows(
         "workload_day",
         {
@@ -98,10 +98,10 @@ def write_workload_days(pool_id: int, rows: WorkloadDays, index: HolderIndex) ->
         },
     )
     with connection.cursor() as cursor:
-        cursor.execute(sql.WRITE_WORKLOAD_DAYS)
+        cursor.execute(computing.WRITE_WORKLOAD_DAYS)
 
 
 def open_stage() -> None:
     """Make the staging table, which lasts as long as the transaction."""
     with connection.cursor() as cursor:
-        cursor.execute(sql.CREATE_WORKLOAD_STAGE)
+        cursor.execute(computing.CREATE_WORKLOAD_STAGE)

@@ -14,8 +14,8 @@ import psycopg
 from django.db import connection, transaction
 from django.db.models import Max
 
-from billing import sql_as_of
 from billing.services.months import compute_month
+from billing.sql import as_of as statements
 from ledger.core.periods import Month, to_datetime
 from ledger.models import Booking, Period
 from ledger.selectors.corrections import void_facts
@@ -76,21 +76,21 @@ def _taken_back() -> Iterator[None]:
 
 def _shadow(values: dict[str, Any]) -> None:
     with connection.cursor() as cursor:
-        for statement in (*_single(sql_as_of.LATE), *sql_as_of.FACTS, *_single(sql_as_of.SUBJECTS)):
+        for statement in (*_single(statements.LATE), *statements.FACTS, *_single(statements.SUBJECTS)):
             cursor.execute(_bound(statement, values))
-        cursor.execute(sql_as_of.USAGE_TOUCHED, values)
+        cursor.execute(statements.USAGE_TOUCHED, values)
         touched = cursor.fetchone()[0]
-        cursor.execute(sql_as_of.USAGE_GONE, values | {"touched": touched})
+        cursor.execute(statements.USAGE_GONE, values | {"touched": touched})
         gone = cursor.fetchone()[0]
         if gone is not None:
             raise RequestsGone(gone)
-        for statement in (*_single(sql_as_of.MAPPINGS), *sql_as_of.TERMS, *sql_as_of.WRITTEN):
+        for statement in (*_single(statements.MAPPINGS), *statements.TERMS, *statements.WRITTEN):
             cursor.execute(_bound(statement, values))
-        for statement in _single(sql_as_of.MONTH):
+        for statement in _single(statements.MONTH):
             cursor.execute(_bound(statement, values))
     if touched:
         values = values | void_facts().parameters()
-    usage = _single(sql_as_of.USAGE_SUMMED) if touched else [sql_as_of.USAGE_KEPT]
+    usage = _single(statements.USAGE_SUMMED) if touched else [statements.USAGE_KEPT]
     with connection.cursor() as cursor:
         for statement in usage:
             cursor.execute(_bound(statement, values))

@@ -9,7 +9,7 @@ from django.db import connection
 from billing.core.posting import target_key, targets_of
 from billing.core.rating_lines import Line
 from billing.selectors.accounts import Accounts
-from billing.sql_months import POSTED
+from billing.sql.months import POSTED
 from ledger.core.transfers import Flow, Posted, Posting, postings
 from ledger.models import Period, Transfer, Unit
 

@@ -16,7 +16,7 @@ from billing.core.preemption import Voided
 from billing.core.preemption_merge import Key, Report, Resume
 from billing.core.preemption_workload import Holding, OccupancyFact, holdings
 from billing.services.allocation_facts import HolderIndex, holder_at, load_timeline
-from billing.sql_preemptions import KEPT_VOIDED, OCCUPANCY, REPORTS, RESUMES, STALE, VOIDED
+from billing.sql.preemptions import KEPT_VOIDED, OCCUPANCY, REPORTS, RESUMES, STALE, VOIDED
 from ledger.core.levels import HolderTimeline
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import PrunedDay, Purpose, ServiceClass, WorkloadKind

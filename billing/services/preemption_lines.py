@@ -23,7 +23,7 @@ from billing.services.preemption_shares import (
     stored_share,
 )
 from billing.services.preemptions import Rebuilt
-from billing.sql_preemptions import LINES_WITHOUT_RECORD
+from billing.sql.preemptions import LINES_WITHOUT_RECORD
 from ledger.core.apportion import largest_remainder
 from ledger.core.periods import Span, to_datetime, to_ms, utc_days
 from ledger.models import Period

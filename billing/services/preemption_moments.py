@@ -14,7 +14,7 @@ from billing.core.pool_instants import PoolInstants
 from billing.core.pool_moments import PENDING as PENDING_KIND
 from billing.core.pool_moments import Change, Moment, Subject, moments
 from billing.services.allocation_facts import HolderIndex, holder_at, load_timeline, read_levels
-from billing.sql_preemptions import ANNOUNCED, PENDING, POOLS_WITH_PENDING
+from billing.sql.preemptions import ANNOUNCED, PENDING, POOLS_WITH_PENDING
 from ledger.core.levels import resolve_holders
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.units import MS_PER_DAY, MS_PER_HOUR

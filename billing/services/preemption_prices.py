@@ -12,7 +12,7 @@ from billing.core.preemption_charges import Price
 from billing.core.rating_prices import PriceBook
 from billing.selectors.quantities import pool_costs, pool_quantities
 from billing.selectors.terms import month_terms, price_book
-from billing.sql_months import WEIGHED
+from billing.sql.months import WEIGHED
 from ledger.core.periods import Month, to_datetime
 from ledger.models import Ledger, Pool
 

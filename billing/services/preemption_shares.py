@@ -29,7 +29,7 @@ from billing.services.allocation_facts import HolderIndex, holder_at, load_timel
 from billing.services.preemption_facts import VoidedRequests
 from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemption_records import taken_of
-from billing.sql_preemptions import SLOT_SHARES
+from billing.sql.preemptions import SLOT_SHARES
 from ledger.core.apportion import largest_remainder
 from ledger.core.periods import to_ms
 from ledger.models import HolderKind, Purpose, ServiceClass

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 
 from billing.selectors.terms import contracts_of
 from billing.services.allocation_facts import void_events
-from billing.sql_quota import (
+from billing.sql.quota import (
     FORGET_CONTRACTS,
     FORGET_STANDINGS,
     LOCK_STANDINGS,

@@ -19,7 +19,7 @@ from billing.models import Statement, StatementLine, StatementState
 from billing.selectors.allocations import RequeuedRow, requeued
 from billing.selectors.quantities import TOKEN_COUNTS, tenant_tokens
 from billing.services.line_columns import columns_of
-from billing.sql_months import DRAFTS
+from billing.sql.months import DRAFTS
 from ledger.core.currency import minor_places
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import Ledger, Period, Pool, Tenant

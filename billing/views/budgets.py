@@ -11,9 +11,9 @@ from django.http import Http404, HttpRequest, HttpResponseBase, QueryDict
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
+from billing.charts.planning import forecast_chart
 from billing.models import Budget
 from billing.models.budget import DEFAULT_THRESHOLDS
-from billing.planning_charts import forecast_chart
 from billing.selectors.forecast import BudgetStanding, TenantForecast, budget_standings, forecasts
 from billing.selectors.periods import ledger_and_now
 from billing.services.budgets import BudgetError, remove_budget, set_budget

@@ -13,9 +13,9 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
 from billing.api.periods import soon
+from billing.charts.planning import calibration_chart
 from billing.core.configuration import ConfigurationError
 from billing.models import Calibration, Decision
-from billing.planning_charts import calibration_chart
 from billing.selectors.calibration import DayOfModel, Proposal, deviations, refit_proposals
 from billing.selectors.pages_calibration import (
     ModelWindow,

@@ -11,8 +11,8 @@ from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
+from billing.charts.planning import refusals_chart
 from billing.core.demand import Funnel
-from billing.planning_charts import refusals_chart
 from billing.selectors.demand import DemandRow, RejectionRow, demand, rejections, retries_known
 from billing.selectors.pages_demand import refusals_booked
 from billing.views.windows import WindowPage

@@ -11,8 +11,8 @@ from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
+from billing.charts.planning import plan_chart
 from billing.core.plan import CATEGORIES
-from billing.planning_charts import plan_chart
 from billing.selectors.periods import ledger_and_now
 from billing.selectors.plan import PlannedMonth, plan
 from billing.selectors.reservations import reservations

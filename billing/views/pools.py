@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
-from billing.charts import pool_chart
+from billing.charts.usage import pool_chart
 from billing.core.shortage import GivesWay
 from billing.selectors.names import Names
 from billing.selectors.pages_months import PARTS_OF_CAPACITY

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
-from billing.charts import Phase, preemption_chart
+from billing.charts.usage import Phase, preemption_chart
 from billing.models import PreemptionRecord, WorkloadDay
 from billing.selectors.names import Names
 from billing.selectors.pages_preemptions import (

@@ -9,8 +9,8 @@ from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
+from billing.charts.planning import drift_chart
 from billing.core.quota_drift import Thresholds
-from billing.planning_charts import drift_chart
 from billing.selectors.pages_quota import LAYERS, LeftRow, left_of_tenants
 from billing.selectors.quota import (
     LayersUsed,

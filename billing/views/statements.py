@@ -20,7 +20,7 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
 from billing.api.periods import soon
-from billing.charts import daily_chart
+from billing.charts.usage import daily_chart
 from billing.core.bridge import Step
 from billing.exports.files import FORMATS, file_name, statement_file
 from billing.exports.statement_pdf import pdf_name, statement_pdf

@@ -30,8 +30,8 @@ django.setup()
 
 from django.db import connection, transaction
 
-from billing.binary_copy import write_rows
 from billing.services.allocation import compute_allocation
+from billing.sql.binary_copy import write_rows
 from ledger.core.periods import to_datetime
 from ledger.models import Booking, Holder, HolderKind, Identity, Pool, Source, Tenant
 from ledger.services.masters import ensure_books, ensure_pool_books, ensure_tenant_books

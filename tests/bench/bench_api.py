@@ -35,7 +35,7 @@ from billing.models import GpuPrice, RateCard
 from billing.selectors.allocations import AllocationQuestion
 from billing.selectors.allocations import allocations as asked
 from billing.selectors.prices import price_segments
-from billing.sql_reports import ALLOCATIONS
+from billing.sql.reports import ALLOCATIONS
 from ledger.access import Access
 from ledger.core.periods import Month, to_datetime
 from ledger.models import Holder, HolderKind, Period, Pool, Role, Tenant

@@ -21,8 +21,8 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connection, transaction
 
-from billing.binary_copy import write_rows
 from billing.services.configuration import apply_document
+from billing.sql.binary_copy import write_rows
 from ingest.services.booking import book_batch
 from ingest.services.inbox import Body, accept_batch
 from ledger.core import zstd

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from billing.selectors.quota import quota_remaining
 from billing.services.configuration import apply_document
 from billing.services.quota_standings import refresh_quota_standings
-from billing.sql_quota import REMAINING
+from billing.sql.quota import REMAINING
 from ledger.models import Holder, HolderKind, QuotaStanding, Tenant
 from tests.billing.test_api import client, get
 from tests.ingest.feeding import deliver, event, request, small_world

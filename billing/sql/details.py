@@ -1,6 +1,6 @@
 """Allocations below the slot's holder: by workload, user and label, and shared services by model and key."""
 
-from billing.sql_reports import CAPACITY, PRICES_AND_POOLS
+from billing.sql.reports import CAPACITY, PRICES_AND_POOLS
 
 # As ALLOCATIONS of sql_reports, with finer rows. Own occupied time comes from the rows by workload (per UTC day) where
 # a dimension of workloads is asked for; whatever no workload holds (idle, lent, services' time) keeps its slot's row

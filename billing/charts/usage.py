@@ -1,8 +1,4 @@
-"""Numbers for the eye: rows in, plotly figures out, as plain data that the page carries as JSON.
-
-Colours are not here: a trace names its category, and the script takes the colour from the style sheet, so that light
-and dark and every legend agree.
-"""
+"""What was held and what happened: a month by days, a preemption, a pool by the hour or minute."""
 
 from __future__ import annotations
 
