@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.contrib.postgres.aggregates import ArrayAgg
 from django.db import connection
 from django.db.models import Count, Q, Sum
 
@@ -15,9 +14,8 @@ from billing.models import AllocationDay, BillingFinding, PoolSlot, Statement
 from billing.sql.pages import CAPACITY_BY_MONTH
 from ledger.access import Access
 from ledger.core.figures import percent_change, percentages
-from ledger.models import FactFinding, Period, Pool
+from ledger.models import Period, Pool
 from ledger.querysets import visible_to
-from ledger.wording import exception_words
 
 # What fills a pool's capacity, in the order of domain.md section 4.
 PARTS_OF_CAPACITY = (
@@ -30,7 +28,6 @@ PARTS_OF_CAPACITY = (
 )
 OUTSIDE_CAPACITY = ("over_reserved", "excess", "oversold")
 OCCUPIED = ("reserved_used", "on_demand", "borrowed", "excess")
-SUBJECTS_SHOWN = 5  # of an exception; enough to know where to look
 HOLDER_CATEGORIES = (
     "reserved_used",
     "on_demand",
@@ -257,56 +254,6 @@ def whose_time(held: Mapping[int | None, Mapping[str, int]]) -> list[WhoseTime]:
         for name, gpu_us in parts.items():
             sums[tenant is None][name] += gpu_us
     return [WhoseTime(of_tenants=True, gpu_us=sums[0]), WhoseTime(of_tenants=False, gpu_us=sums[1])]
-
-
-@dataclass(frozen=True)
-class ExceptionGroup:
-    """All exceptions of one kind in a month, with what to do about them."""
-
-    code: str
-    what: str
-    remedy: str
-    count: int
-    blocks_close: bool
-    gpu_us: int | None = None
-    subjects: tuple[str, ...] = ()
-
-
-def exceptions_of(period: Period) -> list[ExceptionGroup]:
-    """What blocks the close first, then the more frequent. Two queries."""
-    computed = (
-        BillingFinding.objects.filter(month=period.month)
-        .values("code", "blocks_close")
-        .annotate(
-            count=Count("pk"),
-            gpu_us=Sum("quantity", filter=Q(unit="gpu_us")),
-            subjects=ArrayAgg("subject", distinct=True, order_by="subject"),
-        )
-        .order_by()
-    )
-    of_facts = (
-        FactFinding.objects.filter(occurred_at__gte=period.starts_at, occurred_at__lt=period.ends_at)
-        .values("code", "blocks_close")
-        .annotate(count=Count("pk"), subjects=ArrayAgg("subject", distinct=True, order_by="subject"))
-        .order_by()
-    )
-    groups = []
-    rows: list[Mapping[str, Any]] = [*computed, *of_facts]
-    for row in rows:
-        what, remedy = exception_words(row["code"])
-        subjects = [subject for subject in row["subjects"] if subject]
-        groups.append(
-            ExceptionGroup(
-                code=row["code"],
-                what=what,
-                remedy=remedy,
-                count=row["count"],
-                blocks_close=row["blocks_close"],
-                gpu_us=row.get("gpu_us") or None,
-                subjects=tuple(subjects[:SUBJECTS_SHOWN]),
-            )
-        )
-    return sorted(groups, key=lambda group: (not group.blocks_close, -group.count, group.code))
 
 
 def neighbour_before(period: Period) -> Period | None:

@@ -22,12 +22,12 @@ from billing.selectors.episodes import (
     worst_first,
 )
 from billing.selectors.names import Names
+from billing.selectors.pages_exceptions import exceptions_of
 from billing.selectors.pages_months import (
     PARTS_OF_CAPACITY,
     MonthRow,
     PoolMonth,
     TenantMonth,
-    exceptions_of,
     gpu_us_by_tenant,
     month_rows,
     neighbour_before,

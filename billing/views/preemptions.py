@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from billing.charts.usage import Phase, preemption_chart
 from billing.models import PreemptionRecord, WorkloadDay
 from billing.selectors.names import Names
+from billing.selectors.pages_exceptions import conflicts_of
 from billing.selectors.pages_preemptions import (
     ShownPreemption,
     in_words,
@@ -158,6 +159,7 @@ class PreemptionPage(TablePage):
             "chart": preemption_chart(phases(record), shown_zone(self.request)),
             "shares": self.parts,
             "events": self.events,
+            "conflicts": conflicts_of(record) if self.access.may_read_ingest else {},
             "opens": workloads_to_open(
                 record.pool, [record.victim_workload, record.preemptor_workload], self.access
             ),

@@ -18,10 +18,11 @@ from billing.selectors.pages_lines import SlotDay
 from billing.services.months import compute_month
 from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR
-from ledger.models import Ledger, User
+from ledger.models import FactFinding, Ledger, User
 from ledger.templatetags.figures import gpu_hours_cell
-from tests.billing.level_facts import MONTH, hour
+from tests.billing.level_facts import MONTH, hour, identity, occupancy
 from tests.billing.page_books import HOURS_OF_OCTOBER, Books, client_of, line_position
+from tests.billing.preemption_facts import preemption
 from tests.billing.test_views_pages import shown_text
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
@@ -140,3 +141,43 @@ def test_the_way_back_names_no_line_of_somebody_else(books: Books, people: dict[
     path = f"/workloads/{books.pool.slug}/wl-3/?line=2026-10/acme/{position}/2026-10-01"
     assert "/acme/" in crumbs(client_of(people["finance"]).get(path))[2]
     assert not any("acme" in one for one in crumbs(client_of(people["viewer-of-gamma"]).get(path)))
+
+
+def test_facts_and_reports_that_contradict_are_named_by_their_events_and_lead_to_them(
+    books: Books, finance: Client
+) -> None:
+    lost = occupancy(books.pool, "wl-3", identity("gamma"), hour(2), 1_000, event_id="0-other").event
+    preemption(
+        books.pool,
+        hour(4),
+        "wl-3",
+        identity("gamma"),
+        4_000,
+        event_id="report-2",
+        preemption="wl-3/4",
+        cause="priority",
+        lost_gpu_us=8 * 3_600_000_000,
+    )
+    compute_month(Month.parse(MONTH), horizon=hour(HOURS_OF_OCTOBER), everything=True)
+    page = finance.get(f"/months/{MONTH}/")
+    groups = {group.code: group for group in page.context["exceptions"]}
+    (subject,) = groups["level_conflict"].subjects
+    assert subject.text == f"{lost.source.uri} 0-other"
+    event = f"/events/{lost.source_id}/0-other/"
+    assert f'href="{event}"' in page.content.decode()
+    assert finance.get(event).status_code == 200
+    (subject,) = groups["merge_conflict"].subjects
+    assert subject.text == f"{books.pool.cluster}/wl-3/4"
+    record = finance.get(f"/preemptions/{subject.record}/")
+    assert record.context["record"].pk == books.record.pk
+    assert "report-1: reclaim_own_reservation" in shown_text(record)
+    assert "report-2: priority" in shown_text(record)
+    # Of many, some are shown and the rest is counted.
+    for number in range(8):
+        FactFinding.objects.create(code="level_conflict", occurred_at=hour(1), subject=f"event {number}9")
+    (group,) = [
+        group
+        for group in finance.get(f"/months/{MONTH}/").context["exceptions"]
+        if (group.code, group.count) == ("level_conflict", 8)
+    ]
+    assert (len(group.subjects), group.more) == (5, 3)
