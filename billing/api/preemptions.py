@@ -143,4 +143,6 @@ class PreemptionMatrixView(ListView):
             }
             for cell in cells
         ]
+        # By what is shown: an order of aliases by the names behind them would tell something of these.
+        rows.sort(key=lambda row: tuple(map(str, row.values())))
         return self.page(lambda offset, limit: rows[offset : offset + limit], lambda row: row)

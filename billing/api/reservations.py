@@ -200,6 +200,12 @@ class LendingView(ListView):
             tenant_ids=None if self.access.sees_all_tenants else self.access.tenant_ids,
         )
 
+        def shown(row: LendingRow) -> tuple[str, str, str, int]:
+            """The order: by names as they are shown, as that of aliases by real names would tell of these."""
+            return row.pool, names.shown(row.lender_id), names.shown(row.borrower_id), row.gpu_us
+
+        rows.sort(key=shown)
+
         def to_row(row: LendingRow) -> dict[str, Any]:
             return {
                 "pool": row.pool,

@@ -25,8 +25,9 @@ class MatrixCell:
 
 
 def matrix(visible: QuerySet[PreemptionRecord], window: Span, worst: int | None = None) -> list[MatrixCell]:
-    """Cells of preemptions decided in the window, ordered by preemptor and victim slug. Deferrals are not counted.
-    worst: only so many, those with the most re-queued time first, then the most preemptions."""
+    """Cells of preemptions decided in the window, ordered by preemptor and victim slug, an order that who reads
+    aliases must not see. Deferrals are not counted. worst: only so many, those with the most re-queued time first, then
+    the most preemptions."""
     decided = visible.order_by().filter(
         queued_only=False,
         decided_at__gte=to_datetime(window.start_ms),

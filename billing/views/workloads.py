@@ -69,9 +69,16 @@ class WorkloadPage(TablePage):
 
     @cached_property
     def sides(self) -> list[ShownPreemption]:
+        """Of the work of its holders: another's of the same id in another pool of the cluster has a page of its own.
+        What never ran has no days that say whose it was."""
         workload = self.kwargs["workload"]
-        hits = preemption_records(self.access).filter(cluster=self.place.cluster)
-        hits = hits.filter(Q(victim_workload=workload) | Q(preemptor_workload=workload))[:PREEMPTIONS_SHOWN]
+        as_victim, as_preemptor = Q(victim_workload=workload), Q(preemptor_workload=workload)
+        if self.newest_day is not None:
+            holders = self.days.order_by().values("holder")
+            as_victim &= Q(victim__in=holders)
+            as_preemptor &= Q(preemptor__in=holders) | Q(preemptor=None)
+        hits = preemption_records(self.access).filter(as_victim | as_preemptor, cluster=self.place.cluster)
+        hits = hits[:PREEMPTIONS_SHOWN]
         return [side for record in hits for side in shown(record, self.names, self.access)]
 
     def tables(self, pool: str, workload: str) -> list[Table]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.http import QueryDict
 from django.test import Client
 from django.urls import reverse
 
+from billing.models import LendingDay
 from ledger.api.views import ListView
-from ledger.models import User
+from ledger.models import Holder, Tenant, User
 from ledger.views.tables import BoundTable
 from tests.billing.page_books import MONTH, Books, client_of
 from tests.billing.test_api_access import OPERATIONS, address
@@ -88,6 +91,36 @@ def test_no_filter_of_the_api_finds_others_by_name(who: str, books: Books, peopl
     assert tried > 50
 
 
+def test_a_tenant_that_one_does_not_see_is_answered_like_one_that_there_is_not(
+    books: Books, people: dict[str, User]
+) -> None:
+    """In lists and in tables: the same rows, none, in the same words."""
+    client, compared = client_of(people["viewer-of-acme"]), 0
+    for one in OPERATIONS:
+        is_list = one.method == "get" and issubclass(one.view, ListView) and "<" not in one.pattern
+        if not is_list or "tenant" not in one.view.parameters or "viewer" not in API_RULES[one.route]["get"]:
+            continue
+        hidden, missing = (
+            client.get(address(one.pattern, {}), {**needed(one.view), "tenant": tenant})
+            for tenant in ("gamma", "nobody")
+        )
+        assert hidden.status_code == missing.status_code, one.pattern
+        assert _as_answered(hidden).replace("gamma", "nobody") == _as_answered(missing), one.pattern
+        compared += 1
+    assert compared > 8
+    for page in ("/quota/", "/demand/", f"/months/{MONTH}/lending/"):
+        hidden, missing = (
+            _as_answered(client.get(page, {"window": MONTH, "tenant": tenant, "pairs.lender": tenant}))
+            for tenant in ("gamma", "nobody")
+        )
+        assert hidden.replace("gamma", "nobody") == missing, page
+
+
+def _as_answered(response: Any) -> str:
+    """Without what is another one each time."""
+    return re.sub(r'(csrfmiddlewaretoken" value=|"request_id": ?)"[^"]*"', r"\1", response.content.decode())
+
+
 def test_what_one_is_shown_one_finds(books: Books, finance: Client, people: dict[str, User]) -> None:
     """Its victim finds a preemption by the source's key and its own work, its cause by the id it is shown."""
     for client, wanted in (
@@ -100,3 +133,30 @@ def test_what_one_is_shown_one_finds(books: Books, finance: Client, people: dict
         assert [record.pk for record in found.preemptions] == [books.record.pk], wanted
     file = client_of(people["viewer-of-acme"]).get(f"/months/{MONTH}/statements/acme/preemptions.csv")
     assert str(books.record.pk) in file.getvalue().decode()
+
+
+def test_pairs_stand_in_the_order_of_the_names_that_are_shown(books: Books, people: dict[str, User]) -> None:
+    """An order of aliases by the names behind them would tell who stands where in the alphabet."""
+    acme, beta, gamma = (Holder.objects.get(slug=slug) for slug in ("acme", "beta", "gamma"))
+    Tenant.objects.filter(holder=acme).update(display_alias="Zeta customer")
+    Tenant.objects.filter(holder=beta).update(display_alias="Alpha customer")
+    pair = LendingDay.objects.get(lender=acme, borrower=gamma)
+    LendingDay.objects.create(
+        pool=pair.pool, starts_at=pair.starts_at, lender=beta, borrower=gamma, gpu_us=pair.gpu_us
+    )
+    record, share = books.record, books.record.shares.get()
+    record.pk, record.preemption, record.preemptor = uuid4(), "another", beta
+    record.save(force_insert=True)
+    share.pk, share.record = None, record
+    share.save(force_insert=True)
+    client = client_of(people["viewer-of-gamma"])
+    for path, names in (
+        ("lending/", ("lender", "borrower")),
+        ("preemptions/matrix/", ("preemptor", "victim")),
+    ):
+        rows = client.get(f"/api/v1/{path}", {"window": MONTH}).json()["results"]
+        shown = [tuple(row[name] for name in names) for row in rows]
+        assert shown == [("Alpha customer", "gamma"), ("Zeta customer", "gamma")], path
+    for path in ("lending", "preemptions"):
+        text = client.get(f"/months/{MONTH}/{path}/").content.decode()
+        assert "Zeta customer" in text and text.index("Alpha customer") < text.index("Zeta customer")

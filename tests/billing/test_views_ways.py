@@ -7,6 +7,7 @@ import io
 import re
 from datetime import date, timedelta
 from typing import Any
+from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -18,7 +19,7 @@ from billing.selectors.pages_lines import SlotDay
 from billing.services.months import compute_month
 from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR
-from ledger.models import FactFinding, Ledger, User
+from ledger.models import FactFinding, Holder, Ledger, User
 from ledger.templatetags.figures import gpu_hours_cell
 from tests.billing.level_facts import MONTH, hour, identity, occupancy
 from tests.billing.page_books import HOURS_OF_OCTOBER, Books, client_of, line_position
@@ -181,3 +182,19 @@ def test_facts_and_reports_that_contradict_are_named_by_their_events_and_lead_to
         if (group.code, group.count) == ("level_conflict", 8)
     ]
     assert (len(group.subjects), group.more) == (5, 3)
+
+
+def test_a_workload_s_page_has_no_preemption_of_another_holder_s_work_of_the_same_id(
+    books: Books, finance: Client
+) -> None:
+    """In one cluster a source may use an id again; whoever holds it now is not who was hit then."""
+    path = f"/workloads/{books.pool.slug}/wl-3/"
+    assert [side.record.pk for side in finance.get(path).context["sides"]] == [books.record.pk]
+    other = books.record
+    other.pk, other.preemption = uuid4(), "of another"
+    other.victim = Holder.objects.get(slug="delta")
+    other.save(force_insert=True)
+    (side,) = finance.get(path).context["sides"]
+    assert side.record.preemption == "wl-3/4"
+    as_preemptor = finance.get(f"/workloads/{books.pool.slug}/wl-4/a/").context["sides"]
+    assert len({side.record.pk for side in as_preemptor}) == 2
