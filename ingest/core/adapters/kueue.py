@@ -35,6 +35,7 @@ from ingest.core.adapters.kueue_books import (
     note_sighting,
     note_workload,
 )
+from ingest.core.adapters.kueue_demand import note_no_more, note_record, open_waits, refuse_unmapped
 from ingest.core.adapters.kueue_messages import read_preempted, read_preempted_workload
 from ingest.core.adapters.kueue_queues import cluster_queue_quota
 from ingest.core.adapters.kueue_totals import count_notice
@@ -69,6 +70,7 @@ def flush(source: SourceConfig, state: State, before_ms: int | None) -> Iterator
             yield from _refuse_sightings(entry, uid)
         else:
             yield from _refuse_untold(entry)
+            yield from refuse_unmapped(entry, source)
         if before_ms is not None and entry.get("gone") and newest < before_ms - KEEP_GONE_MS:
             del state["workloads"][uid]
 
@@ -118,6 +120,7 @@ def _workload(watched: Watched, source: SourceConfig, state: State) -> Iterator[
             facts.update(position=watched.position, raw=watched.raw.decode("utf-8", "replace"))
     if watched.change == "DELETED":
         _note_deletion(watched, entry)
+    note_record(entry, watched, source)
     yield from derive(state, workload.uid, source)
     yield from count_notice(watched, entry)
     # Victims may have waited to learn who this is.
@@ -132,16 +135,21 @@ def _note_deletion(watched: Watched, entry: Entry) -> None:
     """The quota is given back at the latest when the object is gone."""
     entry["gone"] = True
     starts = [int(start) for start in entry["held"]]
-    if not starts or any(end >= max(starts) for end in entry["ends"]):
+    holds = bool(starts) and not any(end >= max(starts) for end in entry["ends"])
+    waits = open_waits(entry)
+    if not holds and not waits:
         return
     deleted = watched.observed_ms
     if deleted is None and meta(watched.obj).get("deletionTimestamp"):
         deleted = instant_ms(meta(watched.obj)["deletionTimestamp"])
     if deleted is None:
         raise Refusal(
-            "no_instant", "the Workload was deleted while it held quota, at a time the record lacks"
+            "no_instant", "the Workload was deleted while it held or wanted quota, at a time the record lacks"
         )
-    note_end(entry, max(deleted, max(starts)), ever_held=True)
+    if holds:
+        note_end(entry, max(deleted, max(starts)), ever_held=True)
+    else:
+        note_no_more(entry, max(deleted, max(waits)))
 
 
 def _event(watched: Watched, source: SourceConfig, state: State) -> Iterator[Outcome]:

@@ -21,6 +21,7 @@ from ingest.core.adapters.base import (
     rfc3339,
 )
 from ingest.core.adapters.kubernetes import holder, service_class
+from ingest.core.adapters.kueue_demand import note_pending, pending, wanted
 from ingest.core.adapters.kueue_messages import read_preempted
 from ingest.core.adapters.kueue_workload import Workload
 
@@ -77,7 +78,7 @@ def note_workload(state: State, w: Workload, source: SourceConfig) -> None:
         entry["attempts_seen"] = max(entry.get("attempts_seen", 1), w.attempt, w.evictions)
     if w.eviction is not None and w.eviction.cause is not None:
         _note_eviction(entry, w)
-    _note_pending(entry, w, queues, source)
+    note_pending(entry, w, source)
 
 
 def _instants(w: Workload) -> list[int]:
@@ -140,21 +141,6 @@ def note_sighting(entry: Entry, occurrence: str, seen_ms: int, facts: Entry) -> 
     entry["sightings"].setdefault(occurrence, {"ms": seen_ms, **facts})
 
 
-def _note_pending(entry: Entry, w: Workload, queues: dict[str, str], source: SourceConfig) -> None:
-    """Demand that waits to start. What waits after a preemption is that preemption's waiting time instead."""
-    if not source.option("pending", True) or w.held_ms is not None or w.finished or not w.active:
-        return
-    if w.eviction is not None and w.eviction.cause is not None:
-        return
-    since = w.waiting_since_ms if w.evictions or w.eviction is not None else w.created_ms
-    try:
-        pool = source.pool_for(w.cluster_queue, queues["kueue_local_queue"], w.local_queue, w.namespace)
-    except Refusal:
-        return  # which flavor it will run on is not decided yet
-    if since is not None and w.requested_milli:
-        entry["pending"].setdefault(str(since), {"pool": pool, "milli": w.requested_milli})
-
-
 # --- events out ---------------------------------------------------------------------------------------------
 
 
@@ -166,7 +152,7 @@ def derive(state: State, uid: str, source: SourceConfig, final: bool = False) ->
     entry = state["workloads"][uid]
     if "name" in entry:
         yield from _new(entry, _levels(entry, uid, source))
-        yield from _new(entry, _pending(entry, uid, source))
+        yield from _new(entry, pending(entry, uid, source))
     yield from _new(entry, _preemptions(state, entry, uid, source, final))
 
 
@@ -226,24 +212,6 @@ def _occupancy(
             "labels": entry["labels"] or None,
         }
     return event(source, f"{uid}/{pool}/{attempt}/{rfc3339(time_ms)}", "occupancy", time_ms, data)
-
-
-def _pending(entry: Entry, uid: str, source: SourceConfig) -> Iterator[Event]:
-    for start, facts in entry["pending"].items():
-        moments = sorted([*map(int, entry["held"]), *entry["ends"]])
-        end = next((m for m in moments if m >= int(start) and not _is_own_start(entry, start, m)), None)
-        for moment, milli in ((int(start), facts["milli"]), (end, 0)):
-            if moment is None:
-                continue
-            data = {"workload": uid, **entry["holder"], "pool": facts["pool"], "gpus": gpus_json(milli)}
-            if milli:
-                data["priority_class"] = entry["priority_class"]
-            yield event(source, f"{uid}/pending/{rfc3339(moment)}", "pending", moment, data)
-
-
-def _is_own_start(entry: Entry, start: str, moment: int) -> bool:
-    """The release that put it back into the queue is where this wait begins, not where it ends."""
-    return moment == int(start) and moment in entry["ends"] and str(moment) not in entry["held"]
 
 
 def _first_after(moments: list[int], start: int) -> int | None:
@@ -387,4 +355,5 @@ def _fallback_milli(entry: Entry, source: SourceConfig) -> dict[str, int]:
         pool = source.pool_for(entry.get("cluster_queue"), *entry["queues"])
     except Refusal:
         return {}
-    return {pool: entry["requested"]} if entry["requested"] else {}
+    milli = wanted(entry["requested"], pool, source)
+    return {pool: milli} if milli else {}

@@ -57,8 +57,10 @@ class Workload:
     """Pool -> what was assigned at admission."""
     remaining_milli: dict[str, int]
     """Pool -> what is still charged after pods were given back."""
-    requested_milli: int
-    """What its pod templates ask for, wherever it may run."""
+    requested_milli: dict[str, int]
+    """Meter (`gpu`, and what other pools meter) -> what its pod templates ask for, wherever it may run."""
+    unsized: Refusal | None
+    """Why what they ask for cannot be told; `requested_milli` is empty then."""
     released_ms: int | None
     """Since when it holds nothing: quota given back, or finished."""
     finished: bool
@@ -87,6 +89,7 @@ def read_workload(watched: Watched, source: SourceConfig) -> Workload:
     if is_reserved and not admission:
         raise Refusal("bad_record", "QuotaReserved is True but status.admission is empty")
     admitted, remaining = _assigned(admission, status, source)
+    requested, unsized = _requested(spec, source)
     created = metadata.get("creationTimestamp")
     return Workload(
         uid=required(metadata, "uid", "the Workload"),
@@ -102,7 +105,8 @@ def read_workload(watched: Watched, source: SourceConfig) -> Workload:
         held_ms=_held_ms(obj, source) if is_reserved else None,
         admitted_milli=admitted,
         remaining_milli=remaining,
-        requested_milli=_requested(spec, source),
+        requested_milli=requested,
+        unsized=unsized,
         released_ms=_released_ms(reserved, finished),
         finished=is_finished,
         waiting_since_ms=_transition_ms(reserved) if _is(reserved, "False") else None,
@@ -199,12 +203,16 @@ def _total_milli(resources: dict[str, Any], count: int, source: SourceConfig, po
     return metered_milli(per_pod, source, pool) * count
 
 
-def _requested(spec: Obj, source: SourceConfig) -> int:
-    """What the pod templates ask for. 0 if a template asks for something this source cannot size."""
-    total = 0
+def _requested(spec: Obj, source: SourceConfig) -> tuple[dict[str, int], Refusal | None]:
+    """What the pod templates ask for; nothing, and why, if one asks for something this source cannot size."""
+    pool_of_meter = {"gpu": "", **{meter: pool for pool, meter in source.meters.items()}}
+    total: dict[str, int] = {}
     for pod_set in objects(spec, "podSets"):
         try:
-            total += whole(pod_set.get("count", 1)) * pod_milli(mapping(pod_set, "template"), source, "")
-        except Refusal:
-            return 0
-    return total
+            count, template = whole(pod_set.get("count", 1)), mapping(pod_set, "template")
+            for meter, pool in pool_of_meter.items():
+                if milli := count * pod_milli(template, source, pool):
+                    total[meter] = total.get(meter, 0) + milli
+        except Refusal as refusal:
+            return {}, refusal
+    return total, None

@@ -290,9 +290,10 @@ def test_dump_at_t1_finds_its_pool_by_queue_or_is_refused() -> None:
     assert {e["data"]["pool"] for e in events_of(by_path, "preemption")} == {"bj-h200"}
     nowhere = run("kueue", [released(MESSAGES["0.11"]), preemptor()], pools={"h200": "bj-h200"})
     assert events_of(nowhere, "preemption") == []
-    (refused,) = refused_of(nowhere)
+    refused, waits = refused_of(nowhere)  # and the preemptor's demand, whose queue has no pool either
     assert (refused.reason, refused.position) == ("unmapped_pool", 1)
     assert json.loads(refused.record)["metadata"]["uid"] == VICTIM
+    assert (waits.reason, waits.position) == ("unmapped_pool", 2)
 
 
 def test_reclaimed_pods_shrink_the_level_when_they_were_written() -> None:
@@ -333,8 +334,9 @@ def test_pools_by_flavor_and_cpu_flavors_need_none() -> None:
     (start,) = events_of(run("kueue", [running()], pools={"h200": "bj-h200"}), "occupancy")
     assert start["data"]["pool"] == "bj-h200"
     outcomes = run("kueue", [running(flavor="b300"), preemptor()], pools={"h200": "bj-h200"})
-    (refused,) = refused_of(outcomes)
+    refused, waits = refused_of(outcomes)
     assert (refused.reason, refused.position) == ("unmapped_pool", 1)
+    assert waits.position == 2 and "has not been admitted" in waits.detail
 
 
 def test_pending_until_admitted_and_not_after_a_preemption() -> None:
