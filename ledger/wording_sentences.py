@@ -10,26 +10,29 @@ from django.utils import timezone
 from django.utils.translation import gettext
 
 from ledger.core.figures import set_digits
-from ledger.core.sentences import Sentence, declared, read
+from ledger.core.sentences import Sentence, on_pages, read
 from ledger.templatetags.figures import month_name
 from ledger.wording import MEASURES, QUARANTINE_REASONS, UNITS, exception_words
+from ledger.wording_deeds import object_name
 
 
 def in_words(told: Any) -> str:
     """What is no `Sentence`, a finished one of before codes, stays as it is."""
     if not isinstance(told, Sentence):
         return str(told)
-    return gettext(declared()[told.code]) % {name: _shown(name, value) for name, value in told.values.items()}
+    return gettext(on_pages(told.code)) % {name: _shown(name, value) for name, value in told.values.items()}
 
 
 def kept_in_words(stored: Any) -> str:
-    """Of a sentence as it is stored."""
+    """Of a sentence as it is stored, or of a list of them."""
+    if isinstance(stored, list):
+        return gettext("; ").join(in_words(read(one)) for one in stored)
     return in_words(read(stored))
 
 
 def gist(code: str) -> str:
     """What sentences of a code say, whatever their values."""
-    return gettext(declared()[code]) % _Anything()
+    return gettext(on_pages(code)) % _Anything()
 
 
 class _Anything(dict[str, str]):
@@ -55,9 +58,10 @@ def _word_of(words: Mapping[str, Any]) -> Callable[[Any], str]:
 VALUES: dict[str, Callable[[Any], str]] = {
     "month": lambda month: str(month_name(month)),
     "hours": set_digits,
-    "amount": set_digits,
+    "amount": lambda amount: set_digits(str(amount)),
     "measure": _word_of(MEASURES),
     "unit": _word_of(UNITS),
+    "table": object_name,
     "reason": lambda code: gettext(QUARANTINE_REASONS[code]) if code in QUARANTINE_REASONS else str(code),
     "exception": lambda code: exception_words(code)[0],
 }

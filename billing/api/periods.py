@@ -16,6 +16,7 @@ from rest_framework.response import Response
 
 from billing.api.actors import actor_of, is_finance
 from billing.core.checklist import Item, ItemState
+from billing.core.sentences import sentence
 from billing.models import Approval, ApprovalKind, CloseRun, Decision
 from billing.selectors.checklist import month_checklist
 from billing.selectors.statements import statements_for
@@ -28,9 +29,13 @@ from billing.tasks import close_month, recompute_open_months
 from ledger.access import Access
 from ledger.api.bodies import body_of
 from ledger.api.problems import Problem
+from ledger.api.sentences import SentenceRow
 from ledger.api.views import LedgerView, ListView
 from ledger.core.periods import Month
+from ledger.core.sentences import in_english, kept_sentences, spelled_out
 from ledger.models import Period
+
+OVERRIDE_WAITS = sentence("override_waits")
 
 
 class PeriodStateRow(serializers.Serializer[Any]):
@@ -47,6 +52,7 @@ class ChecklistRow(serializers.Serializer[Any]):
     )
     blocks = serializers.BooleanField(help_text="whether its evidence keeps the month from being closed")
     evidence = serializers.ListField(child=serializers.CharField())
+    evidence_codes = SentenceRow(many=True)
     can_be_waived = serializers.BooleanField()
     waived_because = serializers.CharField()
 
@@ -59,6 +65,7 @@ class CloseStepRow(serializers.Serializer[Any]):
     name = serializers.ChoiceField(choices=list(STEPS))
     state = serializers.ChoiceField(choices=["waiting", "running", "done", "blocked"])
     detail = serializers.CharField(required=False)
+    detail_codes = SentenceRow(many=True, required=False)
     started_at = serializers.DateTimeField(required=False)
     ended_at = serializers.DateTimeField(required=False)
 
@@ -68,6 +75,7 @@ class CloseRow(serializers.Serializer[Any]):
     state = serializers.CharField(help_text="running, blocked, done, or waiting for an approval")
     steps = CloseStepRow(many=True)
     message = serializers.CharField()
+    message_codes = SentenceRow(many=True)
     approval = serializers.UUIDField(allow_null=True)
     chain_head = serializers.CharField()
 
@@ -174,10 +182,11 @@ class ChecklistView(ListView):
 def _item_row(item: Item) -> dict[str, Any]:
     return {
         "item": item.code,
-        "title": item.title,
+        "title": str(item.title),
         "state": item.state.value,
         "blocks": item.blocks,
-        "evidence": list(item.evidence),
+        "evidence": [str(one) for one in item.evidence],
+        "evidence_codes": [one.kept() for one in item.evidence],
         "can_be_waived": item.can_be_waived,
         "waived_because": item.waived_because,
     }
@@ -216,11 +225,19 @@ def _close_row(run: CloseRun) -> dict[str, Any]:
     return {
         "month": run.period_id,
         "state": run.state,
-        "steps": run.steps,
+        "steps": [_step_row(step) for step in run.steps],
         "message": run.message,
+        "message_codes": kept_sentences(run.outcome),
         "approval": None,
         "chain_head": run.chain_head,
     }
+
+
+def _step_row(step: dict[str, Any]) -> dict[str, Any]:
+    if "detail" not in step:
+        return step
+    told = step["detail"]
+    return {**step, "detail": in_english(told), "detail_codes": kept_sentences(told)}
 
 
 def _waiting_row(period: Period, approval: Approval) -> dict[str, Any]:
@@ -228,7 +245,8 @@ def _waiting_row(period: Period, approval: Approval) -> dict[str, Any]:
         "month": period.month,
         "state": "waiting",
         "steps": [],
-        "message": "the override waits for a second person's approval",
+        "message": str(OVERRIDE_WAITS),
+        "message_codes": [OVERRIDE_WAITS.kept()],
         "approval": str(approval.pk),
         "chain_head": "",
     }
@@ -301,4 +319,4 @@ class ApprovalDecideView(LedgerView):
 def approval_row(approval: Approval) -> dict[str, Any]:
     names = ("kind", "payload", "reason", "requested_by", "requested_at", "decision", "decided_by")
     row = {name: getattr(approval, name) for name in (*names, "decided_at", "note")}
-    return {"id": str(approval.pk), **row}
+    return {"id": str(approval.pk), **row, "payload": spelled_out(approval.payload)}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from billing.core.canonical_json import canonical_sha256
+from billing.core.sentences import Sentence, sentence
 from ledger.core.silence import heard_until_ms, is_silent
 
 
@@ -24,12 +25,11 @@ class ItemState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One line of the checklist. evidence: what is found, one sentence-like text each; empty when clean. blocks:
-    whether that keeps the month from being closed."""
+    """One line of the checklist. evidence: what is found; empty when clean. blocks: whether that keeps the month from
+    being closed."""
 
     code: str
-    title: str
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[Sentence, ...] = ()
     can_be_waived: bool = True
     waived_because: str = ""
     blocks: bool = True
@@ -43,9 +43,17 @@ class Item:
         return ItemState.WAIVED if self.waived_because else ItemState.BLOCKED
 
     @property
+    def title(self) -> Sentence:
+        return sentence(f"checklist_{self.code}")
+
+    @property
     def evidence_sha256(self) -> str:
         """Names what was seen: a waiver holds for this and nothing else."""
-        return canonical_sha256([self.code, list(self.evidence)])
+        return canonical_sha256([self.code, [str(one) for one in self.evidence]])
+
+    def told(self) -> Sentence:
+        """What blocks it, as one sentence."""
+        return sentence("item_blocks", item=self.title, evidence=self.evidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,55 +73,59 @@ class MonthEvidence:
 
     earlier_open: months before this one that are not closed. behind: what is not computed yet. unproved: broken
     invariants. unreconciled: differences from others' totals that nothing and nobody explains. stale_approvals:
-    statements whose draft changed after it was approved. unapproved: how many drafts nobody approved at all.
+    numbers of statements whose draft changed after it was approved. unapproved: how many drafts nobody approved at all.
     awaiting_approval: what concerns the month's amounts and waits for a second person.
     """
 
     ends_ms: int
     now_ms: int
     earlier_open: Sequence[str] = ()
-    behind: Sequence[str] = ()
-    unprocessed: Sequence[str] = ()
-    quarantined: Sequence[str] = ()
-    unattributed: Sequence[str] = ()
-    unreconciled: Sequence[str] = ()
-    exceptions: Sequence[str] = ()
-    missing_prices: Sequence[str] = ()
-    unproved: Sequence[str] = ()
+    behind: Sequence[Sentence] = ()
+    unprocessed: Sequence[Sentence] = ()
+    quarantined: Sequence[Sentence] = ()
+    unattributed: Sequence[Sentence] = ()
+    unreconciled: Sequence[Sentence] = ()
+    exceptions: Sequence[Sentence] = ()
+    missing_prices: Sequence[Sentence] = ()
+    unproved: Sequence[Sentence] = ()
     sources: Sequence[SourceSeen] = ()
     stale_approvals: Sequence[str] = ()
-    unapproved: Sequence[str] = ()
-    awaiting_approval: Sequence[str] = ()
+    unapproved: Sequence[Sentence] = ()
+    awaiting_approval: Sequence[Sentence] = ()
 
 
 def checklist(seen: MonthEvidence) -> list[Item]:
     """All items, always in this order."""
+    months = [sentence("month_not_closed", month=month) for month in seen.earlier_open]
+    drafts = [sentence("draft_changed", statement=number) for number in seen.stale_approvals]
     return [
-        _item("order", "Every earlier month is closed", seen.earlier_open, can_be_waived=False),
-        _item("computed", "Computed up to the end of the month", seen.behind, can_be_waived=False),
-        _item("batches", "No batch waits to be booked", seen.unprocessed),
-        _item("quarantine", "No event of the month is in quarantine", seen.quarantined),
-        _item("attribution", "All occupancy belongs to somebody", seen.unattributed),
-        _item("reconciliation", "Every difference from others' totals is explained", seen.unreconciled),
-        _item("exceptions", "No other exception that blocks", seen.exceptions),
-        _item("prices", "Every price is present", seen.missing_prices),
-        _item("conservation", "Conservation is proved", seen.unproved),
-        _item("complete", "Every source is complete past the end of the month", incomplete(seen)),
-        _item("silence", "No source is silent", silent(seen)),
-        _item(
-            "approvals", "Approved drafts are what was approved", seen.stale_approvals, can_be_waived=False
-        ),
-        _informs("drafts", "Every draft is approved", seen.unapproved),
-        _informs("second_person", "Nothing waits for a second person", seen.awaiting_approval),
+        _item("order", months, can_be_waived=False),
+        _item("computed", seen.behind, can_be_waived=False),
+        _item("batches", seen.unprocessed),
+        _item("quarantine", seen.quarantined),
+        _item("attribution", seen.unattributed),
+        _item("reconciliation", seen.unreconciled),
+        _item("exceptions", seen.exceptions),
+        _item("prices", seen.missing_prices),
+        _item("conservation", seen.unproved),
+        _item("complete", _sources(incomplete(seen))),
+        _item("silence", _sources(silent(seen))),
+        _item("approvals", drafts, can_be_waived=False),
+        _informs("drafts", seen.unapproved),
+        _informs("second_person", seen.awaiting_approval),
     ]
 
 
-def _item(code: str, title: str, evidence: Sequence[str], *, can_be_waived: bool = True) -> Item:
-    return Item(code, title, tuple(evidence), can_be_waived)
+def _item(code: str, evidence: Sequence[Sentence], *, can_be_waived: bool = True) -> Item:
+    return Item(code, tuple(evidence), can_be_waived)
 
 
-def _informs(code: str, title: str, evidence: Sequence[str]) -> Item:
-    return Item(code, title, tuple(evidence), can_be_waived=False, blocks=False)
+def _sources(names: Sequence[str]) -> list[Sentence]:
+    return [sentence("source_to_see_to", source=name) for name in names]
+
+
+def _informs(code: str, evidence: Sequence[Sentence]) -> Item:
+    return Item(code, tuple(evidence), can_be_waived=False, blocks=False)
 
 
 def incomplete(seen: MonthEvidence) -> list[str]:

@@ -6,7 +6,7 @@ from ledger.core.record_sentences import INVARIANTS as RECORD_INVARIANTS
 from ledger.core.record_sentences import PROBLEMS as RECORD_PROBLEMS
 from ledger.core.sentences import Sentence, declare, sentence
 
-__all__ = ["INVARIANTS", "PROBLEMS", "Sentence", "sentence"]
+__all__ = ["CHECKLIST", "EVIDENCE", "INVARIANTS", "PROBLEMS", "Sentence", "sentence"]
 
 
 def _(text: str) -> str:
@@ -73,5 +73,78 @@ TABLES = declare(
         "table_tokens": _("tokens"),
         "table_preemptions": _("preemptions"),
         "table_preemption_shares": _("preemptions' shares"),
+    }
+)
+
+# Items of the closing checklist: what holds when one is clean (billing.core.checklist).
+CHECKLIST = declare(
+    {
+        "checklist_order": _("Every earlier month is closed"),
+        "checklist_computed": _("Computed up to the end of the month"),
+        "checklist_batches": _("No batch waits to be booked"),
+        "checklist_quarantine": _("No event of the month is in quarantine"),
+        "checklist_attribution": _("All occupancy belongs to somebody"),
+        "checklist_reconciliation": _("Every difference from others' totals is explained"),
+        "checklist_exceptions": _("No other exception that blocks"),
+        "checklist_prices": _("Every price is present"),
+        "checklist_conservation": _("Conservation is proved"),
+        "checklist_complete": _("Every source is complete past the end of the month"),
+        "checklist_silence": _("No source is silent"),
+        "checklist_approvals": _("Approved drafts are what was approved"),
+        "checklist_drafts": _("Every draft is approved"),
+        "checklist_second_person": _("Nothing waits for a second person"),
+    }
+)
+
+# What blocks an item. A waiver names what was seen by a hash over the English, so these words stay as they are.
+EVIDENCE = declare(
+    {
+        "month_not_closed": "%(month)s",
+        "never_computed": _("never computed"),
+        "computed_up_to": _("computed up to %(at)s"),
+        "pool_not_computed": _("facts of %(pool)s are not computed yet"),
+        "batch_waits": _("batch %(number)s"),
+        "quarantined": "%(reason)s: %(count)s",
+        "unattributed_hours": _("%(pool)s: %(hours)s GPU-hours"),
+        "differs_by_hours": _("%(what)s: %(measure)s differs by %(hours)s GPU-hours"),
+        "differs": _("%(what)s: %(measure)s differs by %(amount)s %(unit)s"),
+        "exceptions_found": "%(exception)s: %(count)s",
+        "exceptions_of_pool": "%(exception)s %(pool)s: %(count)s",
+        "price_missing_for": "%(subject)s",
+        "price_missing_in_month": "%(month)s: %(subject)s",
+        "source_to_see_to": "%(source)s",
+        "draft_changed": "%(statement)s",
+        "drafts_not_approved": _("%(count)s of %(all)s are not approved"),
+        "credit_asked_for": _("a credit of %(amount)s for %(tenant)s, asked for by %(who)s"),
+        "override_asked_for": _("an override of this checklist, asked for by %(who)s"),
+        "terms_asked_for": _("a change (%(table)s), asked for by %(who)s"),
+    },
+    on_pages={"exceptions_of_pool": _("%(exception)s, %(pool)s: %(count)s")},
+)
+
+# What a step of a close did, and how the close ended (billing.services.closing).
+CLOSES = declare(
+    {
+        "close_computed": _(
+            "adjustments: %(adjustments)s, transfers: %(transfers)s, statements changed: %(statements)s"
+        ),
+        "nothing_blocks": _("nothing blocks"),
+        "statements_issued": _("statements issued: %(statements)s, up to booking %(cut)s"),
+        "mails_sent": _("mails: %(count)s"),
+        "mail_not_sent": _("mail could not be sent: %(why)s"),
+        "month_closed": _("%(month)s is closed"),
+        "item_blocks": _("%(item)s: %(evidence)s"),
+        "override_waits": _("the override waits for a second person's approval"),
+    }
+)
+
+# Why a mail did not leave (billing.services.mailing).
+MAIL = declare(
+    {
+        "mail_server_not_reached": _("the mail server was not reached (%(error)s)"),
+        "mail_sign_in_refused": _("the mail server refused the ledger's user or password"),
+        "mail_recipients_refused": _("the mail server refused the recipients"),
+        "mail_refused": _("the mail server answered %(status)s: %(answer)s"),
+        "mail_failed": _("the mail server broke off (%(error)s)"),
     }
 )

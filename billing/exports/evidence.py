@@ -16,12 +16,14 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from billing import models as billing
+from billing.core.checklist import Item
 from billing.exports.zip_stream import ZipStream
 from billing.models import AnnexName, Statement, StatementAnnex, StatementState
 from billing.selectors.annexes import annex_pieces, annex_rows
 from billing.selectors.checklist import month_checklist
 from billing.selectors.usage_rows import COLUMNS as USAGE
 from billing.sql.exports import LEVELS_IN_A_SLOT
+from ledger.core.sentences import spelled_out
 from ledger.inbox import RawBatch, raw_batches
 from ledger.models import AuditEntry, Period
 from ledger.selectors.settings import ledger_settings
@@ -105,7 +107,12 @@ def _month(period: Period, seed: int) -> dict[str, Any]:
 def _checklist(period: Period) -> dict[str, Any]:
     """As it is now, and how the closes of the month went."""
     runs = billing.CloseRun.objects.filter(period=period).order_by("pk")
-    return {"items": [asdict(item) for item in month_checklist(period)], "closes": _rows(runs)}
+    return {"items": [_item(item) for item in month_checklist(period)], "closes": _rows(runs)}
+
+
+def _item(item: Item) -> dict[str, Any]:
+    evidence = [one.kept() for one in item.evidence]
+    return {**asdict(item), "title": str(item.title), **spelled_out({"evidence": evidence})}
 
 
 def _approvals(period: Period) -> dict[str, Any]:
@@ -120,7 +127,7 @@ def _approvals(period: Period) -> dict[str, Any]:
 
 def _rows(rows: QuerySet[Any]) -> list[dict[str, Any]]:
     ordered = rows if rows.query.order_by else rows.order_by("pk")
-    return list(ordered.values())
+    return [spelled_out(row) for row in ordered.values()]
 
 
 def _json(value: Any) -> bytes:

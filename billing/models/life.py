@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from billing.models.statement import Statement
+from ledger.core.sentences import in_english
 from ledger.models import Period, Tenant
 
 
@@ -69,7 +70,7 @@ class StatementApproval(models.Model):
 class ChecklistWaiver(models.Model):
     """A blocked item of the closing checklist that is overridden with a reason: the item as it was seen.
 
-    Once the item's evidence says something else, the waiver no longer holds.
+    Once the item's evidence says something else, the waiver no longer holds. evidence: sentences (`Sentence.kept`).
     """
 
     period = models.ForeignKey(Period, models.PROTECT, related_name="waivers")
@@ -101,12 +102,13 @@ class CloseRun(models.Model):
     """One attempt to close a month, with its progress. A worker that dies leaves it `running`; any other goes on.
 
     steps: [{"name", "state": waiting | running | done | blocked, "detail", "started_at", "ended_at"}] in order.
+    detail, outcome: what was done, or what blocks, as sentences (`Sentence.kept`); finished texts where they are older.
     """
 
     period = models.ForeignKey(Period, models.PROTECT, related_name="close_runs")
     state = models.CharField(max_length=8, choices=RunState.choices, default=RunState.RUNNING)
     steps = models.JSONField(default=list)
-    message = models.TextField(blank=True)
+    outcome = models.JSONField(default=list)
     requested_by = models.CharField(max_length=150)
     request_id = models.CharField(max_length=128, blank=True)
     started_at = models.DateTimeField(auto_now_add=True)
@@ -119,6 +121,11 @@ class CloseRun(models.Model):
                 fields=["period"], condition=Q(state=RunState.RUNNING), name="close_run_one_at_a_time"
             )
         ]
+
+    @property
+    def message(self) -> str:
+        """How it ended, in English."""
+        return in_english(self.outcome)
 
 
 class DisputeState(models.TextChoices):

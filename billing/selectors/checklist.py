@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Count, F, Q, Sum
@@ -18,6 +19,7 @@ from billing.core.checklist import (
     with_waivers,
 )
 from billing.core.configuration import instant_of
+from billing.core.sentences import Sentence, sentence
 from billing.models import (
     Allocation,
     Approval,
@@ -43,7 +45,7 @@ _OCCUPIED = ("reserved_used_gpu_us", "on_demand_gpu_us", "borrowed_gpu_us", "exc
 
 
 def month_checklist(
-    period: Period, now: datetime | None = None, unproved: list[str] | None = None
+    period: Period, now: datetime | None = None, unproved: list[Sentence] | None = None
 ) -> list[Item]:
     """Every item of the month with its evidence, and what was waived. About a dozen queries.
 
@@ -55,12 +57,12 @@ def month_checklist(
     return with_waivers(checklist(seen), waivers)
 
 
-def unproved_invariants(period: Period) -> list[str]:
+def unproved_invariants(period: Period) -> list[Sentence]:
     """Where the month's slots break section 4. Only computing the month changes them."""
-    return [str(finding) for proof in PROOFS for finding in proof(period.month)]
+    return [finding.told() for proof in PROOFS for finding in proof(period.month)]
 
 
-def month_evidence(period: Period, now: datetime, unproved: list[str] | None = None) -> MonthEvidence:
+def month_evidence(period: Period, now: datetime, unproved: list[Sentence] | None = None) -> MonthEvidence:
     inbox = inbox_evidence(period.starts_at, period.ends_at)
     not_closed = [str(month) for month in months_not_closed(now)]
     return MonthEvidence(
@@ -68,8 +70,10 @@ def month_evidence(period: Period, now: datetime, unproved: list[str] | None = N
         now_ms=to_ms(now),
         earlier_open=months_out_of_order(period.month, not_closed),
         behind=_behind(period),
-        unprocessed=[f"batch {number}" for number in inbox.unprocessed],
-        quarantined=[f"{reason}: {count}" for reason, count in inbox.quarantined],
+        unprocessed=[sentence("batch_waits", number=number) for number in inbox.unprocessed],
+        quarantined=[
+            sentence("quarantined", reason=reason, count=count) for reason, count in inbox.quarantined
+        ],
         unattributed=_unattributed(period),
         unreconciled=unexplained_differences(period),
         exceptions=_exceptions(period),
@@ -81,29 +85,31 @@ def month_evidence(period: Period, now: datetime, unproved: list[str] | None = N
     )
 
 
-def _missing_prices(period: Period) -> list[str]:
+def _missing_prices(period: Period) -> list[Sentence]:
     """Of the month, and of closed months where later facts or terms left an adjustment without a price."""
     waived = ChecklistWaiver.objects.filter(item="prices").values("period")
     closed = Period.objects.filter(state=PeriodState.CLOSED).exclude(pk__in=waived).values("month")
     findings = BillingFinding.objects.filter(code=_PRICE_MISSING)
     found = findings.filter(Q(month=period.month) | Q(month__in=closed)).order_by("month", "subject")
     return [
-        subject if month == period.month else f"{month}: {subject}"
+        sentence("price_missing_for", subject=subject)
+        if month == period.month
+        else sentence("price_missing_in_month", month=month, subject=subject)
         for month, subject in found.values_list("month", "subject")
     ]
 
 
-def _behind(period: Period) -> list[str]:
+def _behind(period: Period) -> list[Sentence]:
     if period.horizon_at is None:
-        return ["never computed"]
+        return [sentence("never_computed")]
     if period.horizon_at < period.ends_at:
-        return [f"computed up to {period.horizon_at.isoformat()}"]
+        return [sentence("computed_up_to", at=period.horizon_at)]
     dirty = DirtySpan.objects.filter(span__overlap=(period.starts_at, period.ends_at))
     pools = dirty.order_by("pool__slug").values_list("pool__slug", flat=True).distinct()
-    return [f"facts of {slug} are not computed yet" for slug in pools]
+    return [sentence("pool_not_computed", pool=slug) for slug in pools]
 
 
-def _unattributed(period: Period) -> list[str]:
+def _unattributed(period: Period) -> list[Sentence]:
     """Per pool: GPU-hours that were occupied by identities which map to nobody."""
     held = (
         Allocation.objects.filter(
@@ -116,11 +122,13 @@ def _unattributed(period: Period) -> list[str]:
         .order_by("pool__slug")
     )
     return [
-        f"{row['pool__slug']}: {gpu_hours_text(row['gpu_us'])} GPU-hours" for row in held if row["gpu_us"]
+        sentence("unattributed_hours", pool=row["pool__slug"], hours=gpu_hours_text(row["gpu_us"]))
+        for row in held
+        if row["gpu_us"]
     ]
 
 
-def _exceptions(period: Period) -> list[str]:
+def _exceptions(period: Period) -> list[Sentence]:
     """Blocking findings of the facts and of the computation, counted by code and pool; those with an item of their
     own on the checklist stand there."""
     of_facts = FactFinding.objects.filter(
@@ -133,7 +141,12 @@ def _exceptions(period: Period) -> list[str]:
     for rows in (of_facts, of_books):
         for code, pool, count in rows.values_list("code", "pool__slug").annotate(count=Count("pk")):
             counts[code, pool or ""] = counts.get((code, pool or ""), 0) + count
-    return [f"{code} {pool}: {count}".replace(" :", ":") for (code, pool), count in sorted(counts.items())]
+    return [
+        sentence("exceptions_of_pool", exception=code, pool=pool, count=count)
+        if pool
+        else sentence("exceptions_found", exception=code, count=count)
+        for (code, pool), count in sorted(counts.items())
+    ]
 
 
 def _sources() -> list[SourceSeen]:
@@ -153,7 +166,7 @@ def _ms(instant: datetime | None) -> int | None:
     return None if instant is None else to_ms(instant)
 
 
-def _approvals(period: Period) -> dict[str, list[str]]:
+def _approvals(period: Period) -> dict[str, Any]:
     """Statements whose draft is no longer the one that was approved last, and how many nobody approved.
 
     What is issued has another hash than its draft, whose approval the close has compared.
@@ -169,32 +182,30 @@ def _approvals(period: Period) -> dict[str, list[str]]:
         if state == StatementState.DRAFT and approved.get(pk, sha256) != sha256
     ]
     missing = sum(1 for pk, *_ in statements if pk not in approved)
-    return {"stale_approvals": stale, "unapproved": [f"{missing} of {len(statements)}"] if missing else []}
+    told = [sentence("drafts_not_approved", count=missing, all=len(statements))] if missing else []
+    return {"stale_approvals": stale, "unapproved": told}
 
 
-def _awaiting_approval(period: Period, not_closed: list[str]) -> list[str]:
+def _awaiting_approval(period: Period, not_closed: list[str]) -> list[Sentence]:
     """What a second person has yet to decide and what changes amounts that this month shows, oldest first."""
     pending = Approval.objects.filter(decision=Decision.PENDING).order_by("requested_at", "pk")
-    found = []
-    for approval in pending:
-        what = _what_waits(approval, period, not_closed)
-        if what:
-            found.append(f"{what}, asked for by {approval.requested_by}")
-    return found
+    told = (_what_waits(approval, period, not_closed) for approval in pending)
+    return [one for one in told if one is not None]
 
 
-def _what_waits(approval: Approval, period: Period, not_closed: list[str]) -> str:
-    """Empty where it does not concern the month."""
-    said = approval.payload
+def _what_waits(approval: Approval, period: Period, not_closed: list[str]) -> Sentence | None:
+    """None where it does not concern the month."""
+    said, who = approval.payload, approval.requested_by
     if approval.kind == ApprovalKind.OVERRIDE:
-        return "override" if said["month"] == period.month else ""
+        return sentence("override_asked_for", who=who) if said["month"] == period.month else None
     if approval.kind == ApprovalKind.CREDIT:
         # A closed month's credit is posted in the first one that is not closed.
         month = said["concerns"] if said["concerns"] in not_closed else next(iter(not_closed), "")
         amount = micro_text(int(said["amount_micro"]))
-        return f"credit {said['tenant']} {amount}" if month == period.month else ""
+        told = sentence("credit_asked_for", tenant=said["tenant"], amount=amount, who=who)
+        return told if month == period.month else None
     if approval.kind == ApprovalKind.TERMS:
         begins = said["ended_at"] if "ends" in said else said["row"].get("valid_from")
         is_later = begins is not None and instant_of(begins) >= period.ends_at
-        return "" if is_later else f"terms {said['table']}"
-    return ""
+        return None if is_later else sentence("terms_asked_for", table=said["table"], who=who)
+    return None

@@ -18,6 +18,7 @@ from billing.core.reconciliation import (
     sold_of_pool,
     tokens_against_bill,
 )
+from billing.core.sentences import Sentence, sentence
 from billing.models import DifferenceExplanation, ReconciliationLine
 from billing.selectors.residuals import residuals
 from billing.sql.reconciliation import BILLED_TOKENS, COUNTED_TOKENS, HELD, PREEMPTIONS_OF, SOLD
@@ -76,17 +77,18 @@ def month_lines(period: Period) -> list[Line]:
     return [Line(row, said.get((row.key, row.difference))) for row in rows]
 
 
-def unexplained_differences(period: Period) -> list[str]:
-    """For the closing checklist: one text per difference that nothing and nobody explains."""
+def unexplained_differences(period: Period) -> list[Sentence]:
+    """For the closing checklist: one per difference that nothing and nobody explains."""
     return [_sentence(line) for line in month_lines(period) if line.is_unexplained]
 
 
-def _sentence(line: Line) -> str:
+def _sentence(line: Line) -> Sentence:
     row = line.row
     what = " ".join(part for part in (row.source, row.pool, row.tenant, row.subject) if part)
     if row.unit == "gpu_us":
-        return f"{what}: {row.measure} differs by {gpu_hours_text(line.difference)} GPU-hours"
-    return f"{what}: {row.measure} differs by {line.difference} {row.unit}"
+        hours = gpu_hours_text(line.difference)
+        return sentence("differs_by_hours", what=what, measure=row.measure, hours=hours)
+    return sentence("differs", what=what, measure=row.measure, amount=line.difference, unit=row.unit)
 
 
 def sold_of_month(period: Period) -> list[Sold]:

@@ -16,6 +16,7 @@ from django.db.models import Max
 from django.utils import timezone
 
 from billing.core.checklist import Item, blocked
+from billing.core.sentences import Sentence, sentence
 from billing.core.statement import GENESIS, seal
 from billing.models import CloseRun, RunState, Statement, StatementAnnex, StatementState
 from billing.selectors.checklist import month_checklist, unproved_invariants
@@ -31,7 +32,7 @@ from ledger.locks import Lock, acquire
 from ledger.models import Booking, Period, PeriodState
 from ledger.services.audit import Actor, record
 
-Step = Callable[[CloseRun, datetime], str]
+Step = Callable[[CloseRun, datetime], Sentence]
 _BATCH = 500
 
 
@@ -39,7 +40,8 @@ class Blocked(Exception):
     """The checklist does not allow the close; the run ends without having changed the month."""
 
     def __init__(self, items: list[Item]) -> None:
-        super().__init__("; ".join(f"{item.title}: {', '.join(item.evidence)}" for item in items))
+        self.reasons = [item.told() for item in items]
+        super().__init__("; ".join(map(str, self.reasons)))
 
 
 def start_close(month: Month, by: Actor) -> CloseRun:
@@ -96,7 +98,7 @@ def _do_step(run_id: int, name: str, now: datetime) -> bool:
     try:
         return in_one_transaction(Lock.COMPUTE, lambda: _once(run_id, name, now))
     except Blocked as reason:
-        _note_blocked(run_id, name, str(reason))
+        _note_blocked(run_id, name, reason.reasons)
         return False
 
 
@@ -112,19 +114,19 @@ def _once(run_id: int, name: str, now: datetime) -> bool:
     if run.state != RunState.RUNNING:
         return False
     if _step_of(run, name)["state"] != "done":
-        _end_step(run, name, "done", STEPS[name](run, now))
+        _end_step(run, name, "done", [STEPS[name](run, now)])
         if name == LAST_STEP:
-            _end_run(run, RunState.DONE, f"{run.period_id} is closed")
+            _end_run(run, RunState.DONE, [sentence("month_closed", month=run.period_id)])
         run.save()
     return True
 
 
 @transaction.atomic
-def _note_blocked(run_id: int, name: str, reason: str) -> None:
+def _note_blocked(run_id: int, name: str, reasons: list[Sentence]) -> None:
     run = CloseRun.objects.select_for_update().get(pk=run_id)
     if run.state == RunState.RUNNING:
-        _end_step(run, name, "blocked", reason)
-        _end_run(run, RunState.BLOCKED, reason)
+        _end_step(run, name, "blocked", reasons)
+        _end_run(run, RunState.BLOCKED, reasons)
         run.save()
 
 
@@ -132,32 +134,34 @@ def _step_of(run: CloseRun, name: str) -> dict[str, Any]:
     return next(step for step in run.steps if step["name"] == name)
 
 
-def _end_step(run: CloseRun, name: str, state: str, detail: str) -> None:
+def _end_step(run: CloseRun, name: str, state: str, told: list[Sentence]) -> None:
+    detail = [one.kept() for one in told]
     _step_of(run, name).update(state=state, detail=detail, ended_at=instant_text(timezone.now()))
 
 
-def _end_run(run: CloseRun, state: RunState, message: str) -> None:
-    run.state, run.message, run.ended_at = state, message, timezone.now()
+def _end_run(run: CloseRun, state: RunState, told: list[Sentence]) -> None:
+    run.state, run.outcome, run.ended_at = state, [one.kept() for one in told], timezone.now()
 
 
-# The steps. Each is handed the locked run, and returns what it did in a few words.
+# The steps. Each is handed the locked run, and returns what it did.
 
 
-def _compute(run: CloseRun, now: datetime) -> str:
+def _compute(run: CloseRun, now: datetime) -> Sentence:
     """Late facts of closed months first: what they change belongs to this month."""
     adjusted = adjust_closed_months(now)
     done = compute_month(Month.parse(run.period_id), horizon=run.period.ends_at)
-    return f"{adjusted} adjustments, {done.transfers} transfers, {done.statements} statements changed"
+    counts = {"adjustments": adjusted, "transfers": done.transfers, "statements": done.statements}
+    return sentence("close_computed", **counts)
 
 
-def _check(run: CloseRun, now: datetime) -> str:
+def _check(run: CloseRun, now: datetime) -> Sentence:
     """Tell early what blocks. That facts have come since the month was computed does not: `issue` computes them. Nor
     are the proofs carried out here, which read every slot: those that count are of what `issue` seals."""
     _refuse_if_blocked(run.period, now, [], but_for="computed")
-    return "nothing blocks"
+    return sentence("nothing_blocks")
 
 
-def _issue(run: CloseRun, now: datetime) -> str:
+def _issue(run: CloseRun, now: datetime) -> Sentence:
     """Nothing is booked or agreed between the cut and the commit: bookings wait for their place in the sequence, and
     changes of masters and terms for theirs. Files and proofs take longest, and are of what only computing the books
     changes: bookings go on meanwhile, and only where one of them mattered to the month are both made again."""
@@ -185,7 +189,7 @@ def _issue(run: CloseRun, now: datetime) -> str:
         before={"state": "review"},
         after={"state": "closed", "cut_sequence": cut, "statements": issued, "chain_head": head},
     )
-    return f"{issued} statements issued up to booking {cut}"
+    return sentence("statements_issued", statements=issued, cut=cut)
 
 
 def _last_booking() -> int:
@@ -212,7 +216,7 @@ def _with_files(period: Period) -> list[Statement]:
     return rows
 
 
-def _announce(run: CloseRun, now: datetime) -> str:
+def _announce(run: CloseRun, now: datetime) -> Sentence:
     """The next month's draft opens; whoever should know gets the head of the chain by mail."""
     compute_month(Month.parse(run.period_id).next(), horizon=min(now, _next_end(run)))
     return announce_close(run)
@@ -226,7 +230,7 @@ STEPS: dict[str, Step] = {"compute": _compute, "check": _check, "issue": _issue,
 LAST_STEP = "announce"
 
 
-def _refuse_if_blocked(period: Period, now: datetime, unproved: list[str], but_for: str = "") -> None:
+def _refuse_if_blocked(period: Period, now: datetime, unproved: list[Sentence], but_for: str = "") -> None:
     items = blocked(month_checklist(Period.objects.get(pk=period.pk), now, unproved))
     items = [item for item in items if item.code != but_for]
     if items:

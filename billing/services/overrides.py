@@ -28,7 +28,7 @@ def request_override(
     items = blocked(month_checklist(period, now))
     hard = [item for item in items if not item.can_be_waived]
     if hard:
-        raise PeriodError("cannot_be_waived", f"{hard[0].title}: {', '.join(hard[0].evidence)}")
+        raise PeriodError("cannot_be_waived", str(hard[0].told()))
     if not items:
         return None
     payload = {"month": period.month, "items": [_seen(item) for item in items]}
@@ -36,7 +36,8 @@ def request_override(
 
 
 def _seen(item: Item) -> dict[str, Any]:
-    return {"item": item.code, "evidence": list(item.evidence), "evidence_sha256": item.evidence_sha256}
+    evidence = [one.kept() for one in item.evidence]
+    return {"item": item.code, "evidence": evidence, "evidence_sha256": item.evidence_sha256}
 
 
 @transaction.atomic

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from billing.api.periods import soon
+from billing.core.sentences import sentence
 from billing.models import Approval, ApprovalKind, CloseRun, Decision, RunState
 from billing.selectors.pages_closing import closing_of, last_run
 from billing.services.approvals import ApprovalError, approve_drafts
@@ -21,8 +22,7 @@ from billing.services.deeds import decide
 from billing.services.overrides import request_override
 from billing.services.periods import PeriodError, open_review
 from billing.tasks import close_month, recompute_open_months
-from billing.views.closing_evidence import detail_words, evidence_words
-from billing.views.closing_words import ITEMS, STEPS, refusal, shown_items
+from billing.views.closing_words import STEPS, refusal, shown_items
 from billing.views.months import period_or_404
 from billing.views.progress import how_far
 from ledger.core.periods import Month
@@ -30,6 +30,7 @@ from ledger.models import Period
 from ledger.services.audit import Actor
 from ledger.views.acting import Refused, refuse_nul, text_of
 from ledger.views.page import Page, runs_the_ledger
+from ledger.wording_sentences import in_words, kept_in_words
 
 PROGRESS = "close-progress"
 
@@ -148,10 +149,7 @@ class ClosingPage(Page):
 def asked(approval: Approval) -> dict[str, Any]:
     """What the second person has to know: who wants to close over what, and why."""
     items = [
-        (
-            ITEMS.get(one["item"], (one["item"], ""))[0],
-            "; ".join(evidence_words(one["item"], text) for text in one["evidence"]),
-        )
+        (in_words(sentence(f"checklist_{one['item']}")), kept_in_words(one["evidence"]))
         for one in approval.payload["items"]
     ]
     return {"approval": approval, "over": items}
@@ -163,11 +161,12 @@ def progress(run: CloseRun | None) -> dict[str, Any] | None:
         return None
     return {
         **how_far(run),
+        "message": kept_in_words(run.outcome),
         "steps": [
             {
                 **step,
                 "title": STEPS.get(step["name"], step["name"]),
-                "detail": detail_words(step.get("detail", "")),
+                "detail": kept_in_words(step.get("detail", "")),
             }
             for step in run.steps
         ],

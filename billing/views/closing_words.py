@@ -9,64 +9,32 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from billing.core.checklist import Item
-from billing.views.closing_evidence import evidence_words
+from ledger.wording_sentences import in_words
 
 Text = str | Promise
 
-# Item -> what holds when it is clean, and what to do when it is not.
-ITEMS: dict[str, tuple[Text, Text]] = {
-    "order": (
-        _("Every earlier month is closed"),
-        _("Months close strictly in order: close the earlier one first."),
+# Item of the checklist -> what to do when it is not clean.
+REMEDIES: dict[str, Text] = {
+    "order": _("Months close strictly in order: close the earlier one first."),
+    "computed": _("The ledger computes by itself every minute; opening the review computes at once."),
+    "batches": _("Wait for the worker, or see whether it runs."),
+    "quarantine": _("Correct the cause (often a missing pool or service), then retry."),
+    "attribution": _("Map the identity to a tenant; its GPU time moves from suspense to that bill."),
+    "exceptions": _("Each exception on this page says what to do about it."),
+    "prices": _("Add the price to the rate card; the amounts follow."),
+    "conservation": _(
+        "This is a defect of the ledger, not of the data: do not close over it; tell who runs it."
     ),
-    "computed": (
-        _("Computed up to the end of the month"),
-        _("The ledger computes by itself every minute; opening the review computes at once."),
+    "complete": _("Wait for the source, or sign it off if nothing more will come."),
+    "silence": _(
+        "A silent source never ends or shortens anything: ask whether it still runs, or sign it off."
     ),
-    "batches": (_("No batch waits to be booked"), _("Wait for the worker, or see whether it runs.")),
-    "quarantine": (
-        _("No event of the month is in quarantine"),
-        _("Correct the cause (often a missing pool or service), then retry."),
+    "approvals": _("A draft changed after it was approved: look at it and approve it again."),
+    "drafts": _("Look at the drafts and approve them; a close issues them either way."),
+    "second_person": _(
+        "Decide it before the close: what is agreed to later comes onto the statements of the next open month."
     ),
-    "attribution": (
-        _("All occupancy belongs to somebody"),
-        _("Map the identity to a tenant; its GPU time moves from suspense to that bill."),
-    ),
-    "exceptions": (
-        _("No other exception that blocks"),
-        _("Each exception on this page says what to do about it."),
-    ),
-    "prices": (_("Every price is present"), _("Add the price to the rate card; the amounts follow.")),
-    "conservation": (
-        _("Conservation is proved"),
-        _("This is a defect of the ledger, not of the data: do not close over it; tell who runs it."),
-    ),
-    "complete": (
-        _("Every source is complete past the end of the month"),
-        _("Wait for the source, or sign it off if nothing more will come."),
-    ),
-    "silence": (
-        _("No source is silent"),
-        _("A silent source never ends or shortens anything: ask whether it still runs, or sign it off."),
-    ),
-    "approvals": (
-        _("Approved drafts are what was approved"),
-        _("A draft changed after it was approved: look at it and approve it again."),
-    ),
-    "drafts": (
-        _("Every draft is approved"),
-        _("Look at the drafts and approve them; a close issues them either way."),
-    ),
-    "second_person": (
-        _("Nothing waits for a second person"),
-        _(
-            "Decide it before the close: what is agreed to later comes onto the statements of the next open month."
-        ),
-    ),
-    "reconciliation": (
-        _("Every reconciliation difference is explained"),
-        _("Give the cause of each difference, or correct the facts it comes from."),
-    ),
+    "reconciliation": _("Give the cause of each difference, or correct the facts it comes from."),
 }
 
 STEPS: dict[str, Text] = {
@@ -107,21 +75,21 @@ class ShownItem:
     """An item of the checklist, with the place where it is mended."""
 
     item: Item
-    title: Text
+    title: str
     remedy: Text
     url: str
     evidence: list[str]
 
 
 def shown_items(items: list[Item], month: str) -> list[ShownItem]:
-    """An item that has no words here yet keeps its own title."""
     places = _places(month)
     return [
         ShownItem(
             item,
-            *ITEMS.get(item.code, (item.title, "")),
-            places.get(item.code, ""),
-            [evidence_words(item.code, text) for text in item.evidence],
+            in_words(item.title),
+            REMEDIES[item.code],
+            places[item.code],
+            [in_words(one) for one in item.evidence],
         )
         for item in items
     ]

@@ -78,6 +78,7 @@ HEADINGS = (
     _("event"),
     _("events"),
     _("evidence"),
+    _("evidence codes"),
     _("expected"),
     _("expected to pass"),
     _("explained"),

@@ -14,14 +14,16 @@ from decimal import Decimal
 from typing import Any
 
 Kept = dict[str, Any]
-BETWEEN = ", "
+BETWEEN, ENDS = ", ", "; "
 CODE_OF, CODES_OF = "_code", "_codes"
 
 _ENGLISH: dict[str, str] = {}
+_ON_PAGES: dict[str, str] = {}
 
 
-def declare(words: dict[str, str]) -> dict[str, str]:
-    """Make codes known. words: code -> English, with %(name)s where a value stands.
+def declare(words: dict[str, str], on_pages: dict[str, str] | None = None) -> dict[str, str]:
+    """Make codes known. words: code -> English, with %(name)s where a value stands. on_pages: codes that people read
+    otherwise than programs, which have the bare codes of the values.
 
     Raises:
         ValueError: a code is declared with other words already.
@@ -29,12 +31,18 @@ def declare(words: dict[str, str]) -> dict[str, str]:
     for code, english in words.items():
         if _ENGLISH.setdefault(code, english) != english:
             raise ValueError(f"{code} is declared already")
+    _ON_PAGES.update(on_pages or {})
     return words
 
 
 def declared() -> Mapping[str, str]:
-    """Every code with its English."""
+    """Every code with its English, as programs get it."""
     return _ENGLISH
+
+
+def on_pages(code: str) -> str:
+    """A code's English on pages: what is looked up in the catalogue of translations."""
+    return _ON_PAGES.get(code) or _ENGLISH[code]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +104,13 @@ def read(stored: Any) -> Any:
 
 
 def kept_sentences(stored: Any) -> list[Kept]:
-    """Those of a stored list that have a code."""
-    return [one for one in stored if is_kept(one)]
+    """Those of a stored list that have a code; none of a finished text."""
+    return [one for one in stored if is_kept(one)] if isinstance(stored, list) else []
+
+
+def in_english(stored: Any) -> str:
+    """A stored list of sentences as one text; a finished text as it is."""
+    return ENDS.join(str(read(one)) for one in stored) if isinstance(stored, list) else str(stored)
 
 
 def spelled_out(stored: Any) -> Any:
@@ -111,7 +124,7 @@ def spelled_out(stored: Any) -> Any:
     for name, value in stored.items():
         if is_kept(value):
             told |= {name: str(read(value)), f"{name}{CODE_OF}": value}
-        elif isinstance(value, list) and (kept := kept_sentences(value)):
+        elif kept := kept_sentences(value):
             told |= {name: [str(read(one)) for one in value], f"{name}{CODES_OF}": kept}
         else:
             told[name] = spelled_out(value)

@@ -8,9 +8,7 @@ import pytest
 from django.utils import translation
 
 from billing.core.configuration import ConfigurationError, from_document
-from billing.views.closing_evidence import evidence_words
 from billing.views.kept_words import change_in_words, refusal_of_terms
-from ingest.core.reasons import REASONS
 
 ENGLISH = re.compile(r"[A-Za-z]{3,} [a-z]{2,}")
 AT = "2026-10-01T00:00:00+00:00"
@@ -68,10 +66,3 @@ def test_a_change_that_a_person_decides_on_is_told_in_chinese(change: str) -> No
     with translation.override("zh-hans"):
         told = change_in_words(change)
     assert told != change and not ENGLISH.search(told), told
-
-
-def test_reasons_of_quarantine_are_told_in_the_checklist() -> None:
-    with translation.override("zh-hans"):
-        for reason in REASONS:
-            told = evidence_words("quarantine", f"{reason}: 3")
-            assert told.endswith(": 3") and reason not in told

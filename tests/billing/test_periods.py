@@ -187,8 +187,8 @@ def test_each_item_blocks_with_its_evidence(pool: Pool, code: str, evidence: str
     assert run.state == RunState.BLOCKED
     items = {item.code: item for item in month_checklist(Period.objects.get(month="2026-10"), NOVEMBER_5)}
     assert [item.code for item in items.values() if item.blocks and item.evidence] == [code]
-    assert items[code].evidence[0].startswith(evidence)
-    assert items[code].title in run.message
+    assert str(items[code].evidence[0]).startswith(evidence)
+    assert str(items[code].title) in run.message
     assert Period.objects.get(month="2026-10").state == PeriodState.REVIEW
     assert not Statement.objects.filter(state=StatementState.ISSUED).exists()
 
@@ -196,20 +196,22 @@ def test_each_item_blocks_with_its_evidence(pool: Pool, code: str, evidence: str
 def seen_open(month: str = "2026-10") -> dict[str, list[str]]:
     """What the checklist says without blocking."""
     items = month_checklist(Period.objects.get(month=month), NOVEMBER_5)
-    return {item.code: list(item.evidence) for item in items if not item.blocks and item.evidence}
+    return {
+        item.code: [str(one) for one in item.evidence] for item in items if not item.blocks and item.evidence
+    }
 
 
 def test_drafts_that_nobody_approved_are_told_and_do_not_block(pool: Pool) -> None:
     open_review(OCTOBER, ANNA, now=NOVEMBER_5)
-    assert seen_open() == {"drafts": ["3 of 3"]}
+    assert seen_open() == {"drafts": ["3 of 3 are not approved"]}
     draft = Statement.objects.get(number="2026-10-beta")
     approve_statement(draft, draft.sha256, BO)
-    assert seen_open() == {"drafts": ["2 of 3"]}
+    assert seen_open() == {"drafts": ["2 of 3 are not approved"]}
     assert run_close(start_close(OCTOBER, ANNA).pk, now=NOVEMBER_5).state == RunState.DONE
     # What was issued has another hash than its draft, since it is chained: it is still what was approved.
     closed = month_checklist(Period.objects.get(month="2026-10"), NOVEMBER_5)
     assert [item.code for item in closed if item.code == "approvals" and item.evidence] == []
-    assert seen_open() == {"drafts": ["2 of 3"]}
+    assert seen_open() == {"drafts": ["2 of 3 are not approved"]}
 
 
 def test_what_waits_for_a_second_person_is_told_where_it_concerns_the_month(pool: Pool) -> None:
@@ -232,15 +234,15 @@ def test_what_waits_for_a_second_person_is_told_where_it_concerns_the_month(pool
     ):
         Approval.objects.create(kind=kind, payload=payload, reason="x", requested_by=f"u{number}")
     assert seen_open()["second_person"] == [
-        "credit beta 12.5, asked for by anna",
-        "override, asked for by u0",
-        "terms rate_card, asked for by u3",
-        "terms contract, asked for by u5",
-        "terms pool_cost, asked for by u6",
+        "a credit of 12.5 for beta, asked for by anna",
+        "an override of this checklist, asked for by u0",
+        "a change (rate_card), asked for by u3",
+        "a change (contract), asked for by u5",
+        "a change (pool_cost), asked for by u6",
     ]
     assert run_close(start_close(OCTOBER, ANNA).pk, now=NOVEMBER_5).state == RunState.DONE
     # What is granted for a closed month from now on is posted in the first open one: there it is told.
-    assert "credit beta 12.5, asked for by anna" in seen_open("2026-11")["second_person"]
+    assert "a credit of 12.5 for beta, asked for by anna" in seen_open("2026-11")["second_person"]
     Approval.objects.update(decision="rejected", decided_by="bo", decided_at=NOVEMBER_5)
     assert "second_person" not in seen_open("2026-11")
 

@@ -69,7 +69,7 @@ def test_a_month_is_reviewed_and_closed(pool: Pool) -> None:
     assert post(finance, "periods/2026-10/review/", 200)["state"] == "review"
     items = get(finance, "periods/2026-10/checklist/")["results"]
     assert {item["state"] for item in items if item["blocks"]} == {"clean"}
-    unapproved = {"item": "drafts", "state": "open", "blocks": False, "evidence": ["3 of 3"]}
+    unapproved = {"item": "drafts", "state": "open", "blocks": False, "evidence": ["3 of 3 are not approved"]}
     assert [item for item in items if unapproved.items() <= item.items()]
     started = post(finance, "periods/2026-10/close/", 202)
     assert (started["state"], [step["state"] for step in started["steps"]]) == ("running", ["waiting"] * 4)

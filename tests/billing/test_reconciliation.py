@@ -158,7 +158,7 @@ def test_engines_that_count_less_than_requests_wait_for_a_person_unless_their_co
 
 def blocked(period: Period) -> list[str]:
     (item,) = [item for item in month_checklist(period, NOVEMBER_5) if item.code == "reconciliation"]
-    return list(item.evidence)
+    return [str(one) for one in item.evidence]
 
 
 # --- sources' own totals --------------------------------------------------------------------------------------

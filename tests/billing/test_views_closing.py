@@ -8,12 +8,14 @@ import pytest
 from django.test import Client
 from django.utils.translation import override
 
+from billing.core.sentences import Sentence, sentence
 from billing.models import Approval, CloseRun, Decision, Statement, StatementApproval
 from billing.services import closing, periods
 from billing.services.closing import run_close
-from billing.views.closing_evidence import evidence_words
-from billing.views.closing_words import ITEMS, REFUSALS, STEPS
+from billing.views.closing_words import REFUSALS, REMEDIES, STEPS
+from ingest.core.reasons import REASONS
 from ledger.models import AuditEntry, FactFinding, Membership, Period, PeriodState, Pool, Role, User
+from ledger.wording_sentences import in_words
 from tests.billing.closed_months import NOVEMBER_5, closable_ledger
 from tests.billing.level_facts import MONTH, hour
 from tests.billing.page_books import client_of
@@ -156,7 +158,7 @@ def test_only_finance_takes_steps_and_only_for_what_exists(pool: Pool) -> None:
 
 def test_everything_the_services_may_say_has_words(pool: Pool) -> None:
     anna = person("anna", Role.FINANCE)
-    assert {item.code for item in seen(anna).items} <= set(ITEMS)
+    assert {item.code for item in seen(anna).items} == set(REMEDIES)
     assert set(closing.STEPS) == set(STEPS)
     assert {"closed", "not_over", "out_of_order", "not_in_review", "cannot_be_waived"} <= set(REFUSALS)
 
@@ -165,53 +167,63 @@ def test_evidence_and_steps_are_in_the_readers_language(pool: Pool) -> None:
     anna = person("anna", Role.FINANCE)
     take(anna, "review")
     FactFinding.objects.create(code="level_conflict", occurred_at=hour(1), pool=pool, blocks_close=True)
+    done = sentence("statements_issued", statements=3, cut=7)
     run = CloseRun.objects.create(
         period_id=MONTH,
         requested_by="anna",
         state="done",
-        steps=[{"name": "issue", "state": "done", "detail": "3 statements issued up to booking 7"}],
+        steps=[
+            {"name": "compute", "state": "done", "detail": "as it was told before there were codes"},
+            {"name": "issue", "state": "done", "detail": [done.kept()]},
+        ],
     )
     assert run.pk
     for language, what, did in (
         ("en", "Two facts contradict each other, bj-h100: 1", "statements issued: 3, up to booking 7"),
-        ("zh-hans", "两个事实相互矛盾", "已出具对账单：3 份，截至入账 7"),
+        ("zh-hans", "两个事实相互矛盾", "已出具对账单 3 份，截至入账序号 7"),
     ):
         anna.cookies["django_language"] = language
         page = anna.get(CLOSING).content.decode()
         assert what in page
-        assert did in page
+        assert did in page and "as it was told before" in page
         assert "level_conflict" not in page
 
 
 @pytest.mark.parametrize(
-    ("item", "kept", "chinese"),
+    ("told", "chinese"),
     [
-        ("order", "2026-09", "2026年9月"),
-        ("computed", "never computed", "从未计算"),
-        ("computed", "computed up to 2026-10-31T15:00:00+00:00", "已计算至 2026-10-31 15:00:00"),
-        ("computed", "facts of bj-h100 are not computed yet", "bj-h100 的事实尚未计算"),
-        ("batches", "batch 12", "批次 12"),
-        ("attribution", "bj-h100: 1234.5 GPU-hours", "bj-h100：1\u202f234.5 GPU 卡时"),
+        (sentence("month_not_closed", month="2026-09"), "2026年9月"),
+        (sentence("never_computed"), "从未计算"),
+        (sentence("computed_up_to", at="2026-10-31T15:00:00+00:00"), "已计算至 2026-10-31 15:00:00"),
+        (sentence("pool_not_computed", pool="bj-h100"), "bj-h100 的事实尚未计算"),
+        (sentence("batch_waits", number=12), "批次 12"),
         (
-            "reconciliation",
-            "kueue-bj wl-7: preemptions differs by -2 count",
+            sentence("unattributed_hours", pool="bj-h100", hours="1234.5"),
+            "bj-h100：1\u202f234.5 GPU 卡时",
+        ),
+        (
+            sentence("differs", what="kueue-bj wl-7", measure="preemptions", amount=-2, unit="count"),
             "kueue-bj wl-7：抢占相差 \u22122 次",
         ),
-        ("complete", "a source: of a name", "a source: of a name"),
-        ("drafts", "2 of 30", "30 份中有 2 份未经审批"),
+        (sentence("source_to_see_to", source="a source: of a name"), "a source: of a name"),
+        (sentence("drafts_not_approved", count=2, all=30), "30 份中有 2 份未经审批"),
         (
-            "second_person",
-            "credit acme 1234.5, asked for by anna",
+            sentence("credit_asked_for", tenant="acme", amount="1234.5", who="anna"),
             "给 acme 的抵扣 1\u202f234.5，由 anna 提出",
         ),
-        ("second_person", "override, asked for by anna", "豁免本检查清单的申请，由 anna 提出"),
+        (sentence("override_asked_for", who="anna"), "豁免本检查清单的申请，由 anna 提出"),
         (
-            "second_person",
-            "terms rate_card, asked for by anna, of x",
+            sentence("terms_asked_for", table="rate_card", who="anna, of x"),
             "一项变更（价目表），由 anna, of x 提出",
         ),
     ],
 )
-def test_each_kind_of_evidence_has_words(item: str, kept: str, chinese: str) -> None:
+def test_evidence_is_told_in_chinese(told: Sentence, chinese: str) -> None:
     with override("zh-hans"):
-        assert evidence_words(item, kept) == chinese
+        assert in_words(told) == chinese
+
+
+def test_reasons_of_quarantine_are_told_in_the_checklist() -> None:
+    with override("zh-hans"):
+        told = {code: in_words(sentence("quarantined", reason=code, count=3)) for code in REASONS}
+    assert [code for code, words in told.items() if code in words or not words.endswith(": 3")] == []
