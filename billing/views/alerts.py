@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.core.exceptions import PermissionDenied
@@ -18,6 +20,8 @@ from billing.models import Alert, AlertRule, AlertState, AlertSubscription, Chan
 from billing.selectors.alert_words import alert_path, alert_title, figures_of, subject_words, threshold_text
 from billing.selectors.alerts import (
     UNRESOLVED,
+    AlertKind,
+    alerts_by_kind,
     alerts_for,
     may_act_on,
     may_change_rules,
@@ -57,7 +61,13 @@ def _evidence(alert: Alert) -> str:
 
 def _alert_columns() -> list[Column]:
     return [
-        Column("kind", _("Alert"), words(ALERT_KINDS.__getitem__), field="kind", link=alert_path),
+        Column(
+            "kind",
+            _("Alert"),
+            replace(words(ALERT_KINDS.__getitem__), css="nowrap"),
+            field="kind",
+            link=alert_path,
+        ),
         Column("subject", _("About"), of=subject_words, field="subject", filter=TEXT_FILTER),
         Column("severity", _("Severity"), field="severity", html=_severity),
         Column("opened_at", _("Opened"), INSTANT, field="opened_at"),
@@ -94,6 +104,7 @@ class AlertsPage(_ActingPage):
                 label=_("Open alerts"),
                 empty=_("Nothing is open."),
             ),
+            by_kind_table(lambda: alerts_by_kind(self.access)),
             Table("rules", lambda: list(rules_for(self.access)), self._rule_columns(), label=_("Rules")),
             Table(
                 "history",
@@ -211,6 +222,31 @@ class AlertsPage(_ActingPage):
             if one.enabled
             else _("Switched off: %(name)s") % {"name": one.name}
         )
+
+
+def by_kind_table(rows: Callable[[], list[AlertKind]]) -> Table:
+    """What comes and goes often as one line, which leads to its alerts."""
+
+    def to_history(row: AlertKind) -> str:
+        asked = {"history.kind": row.kind, **({"history.subject": row.pool} if row.pool else {})}
+        return f"?{urlencode(asked)}#table-history"
+
+    return Table(
+        "by_kind",
+        rows,
+        [
+            Column("kind", _("Alert"), words(ALERT_KINDS.__getitem__), link=to_history),
+            Column("pool", _("Pool")),
+            Column("count", _("Count"), COUNT),
+            Column("unresolved", _("of them open"), COUNT),
+            Column("lasted", _("Lasted together"), DURATION, of="lasted_ms"),
+            Column("longest", _("Longest"), DURATION, of="longest_ms"),
+            Column("last_at", _("Last opened"), INSTANT),
+        ],
+        label=_("By kind and pool"),
+        caption=_("All alerts so far; how long is said of those that are resolved."),
+        empty=_("Nothing has happened yet."),
+    )
 
 
 def _threshold(rule: AlertRule) -> str:

@@ -26,6 +26,7 @@ from ledger.wording_deeds import DEEDS, OBJECTS, deed_name, object_name
 
 _SHOWN_HASH = 16
 _SHOWN_CHARACTERS = 24
+_SHOWN_OF_ID = 28
 
 
 class AuditPage(ActingPage):
@@ -115,18 +116,29 @@ def deeds_table(rows: Callable[[], QuerySet[AuditEntry]] | None = None) -> Table
                 words(object_name),
                 field="object_type",
                 filter=Filter(choices=OBJECTS.items),
+                on_page=False,
             ),
-            Column("object_id", _("Object"), CODE, field="object_id", filter=TEXT_FILTER),
-            Column("reason", _("Reason"), can_sort=False),
+            Column("object_id", _("Object"), field="object_id", filter=TEXT_FILTER, html=_object),
+            Column(
+                "reason",
+                _("Reason"),
+                can_sort=False,
+                css=lambda entry: "wide" if len(entry.reason) > _SHOWN_CHARACTERS else "",
+            ),
             *(
                 Column(name, title, CODE, of=_json_of(name), html=_folded(name), can_sort=False)
                 for name, title in (("before", _("Before")), ("after", _("After")))
             ),
-            Column("entry", _("Entry"), COUNT, of="pk", field="pk"),
+            Column("entry", _("Entry"), COUNT, of="pk", field="pk", on_page=False),
         ],
         label=_("Who did what"),
         empty=_("Nobody has done anything yet."),
     )
+
+
+def _object(entry: AuditEntry) -> Any:
+    """What kind of thing, and which one."""
+    return format_html('{}<br><span class="code">{}</span>', object_name(entry.object_type), entry.object_id)
 
 
 def _json_of(name: str) -> Callable[[AuditEntry], str]:

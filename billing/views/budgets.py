@@ -9,6 +9,7 @@ from uuid import UUID
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase, QueryDict
 from django.utils.functional import cached_property
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
 from billing.charts.planning import forecast_chart
@@ -17,6 +18,7 @@ from billing.models.budget import DEFAULT_THRESHOLDS
 from billing.selectors.forecast import BudgetStanding, TenantForecast, budget_standings, forecasts
 from billing.selectors.periods import ledger_and_now
 from billing.services.budgets import BudgetError, remove_budget, set_budget
+from ledger.core.figures import THIN_SPACE
 from ledger.core.periods import Month, to_datetime
 from ledger.core.units import fixed_decimal, gpu_hours_text, micro_text, parse_scaled, round_half_even
 from ledger.models import Tenant
@@ -28,6 +30,7 @@ from ledger.views.tables import (
     COUNT,
     GPU_HOURS,
     INSTANT,
+    NOWRAP,
     PERCENT,
     TEXT_FILTER,
     Column,
@@ -232,10 +235,11 @@ def budgets_table(rows: Callable[[], Sequence[BudgetStanding]], currency: str) -
         "budgets",
         rows,
         [
-            Column("tenant", _("Tenant"), of="budget.tenant.slug", filter=TEXT_FILTER),
+            Column("tenant", _("Tenant"), NOWRAP, of="budget.tenant.slug", filter=TEXT_FILTER),
             Column(
                 "for",
                 _("For"),
+                NOWRAP,
                 of="budget.month",
                 html=lambda row: month_name(row.budget.month) if row.budget.month else _("every month"),
             ),
@@ -257,15 +261,39 @@ def budgets_table(rows: Callable[[], Sequence[BudgetStanding]], currency: str) -
             figure("left", _("Left"), lambda row: row.spending.left),
             figure("expected", _("Expected"), lambda row: row.spending.expected, _("at the month's end")),
             figure("high", _("At most"), lambda row: row.spending.high, _("at the month's end")),
-            Column("thresholds", _("Thresholds"), of=lambda row: percents(row.budget.thresholds), unit="%"),
-            Column("passed", _("Passed"), of=lambda row: percents(row.passed), unit="%"),
             Column(
-                "expected_to_pass", _("Expected to pass"), of=lambda row: percents(row.expected), unit="%"
+                "thresholds",
+                _("Thresholds"),
+                of=lambda row: percents(row.budget.thresholds),
+                html=_thresholds,
+                unit="%",
+                help=_("✓ is passed, ↗ is expected to be passed by the month's end"),
+            ),
+            Column("passed", _("Passed"), of=lambda row: percents(row.passed), on_page=False),
+            Column(
+                "expected_to_pass",
+                _("Expected to pass"),
+                of=lambda row: percents(row.expected),
+                on_page=False,
             ),
         ],
         label=_("Budgets of the month"),
+        caption=_("Of the thresholds, ✓ is passed and ↗ is expected to be passed by the month's end."),
         empty=_("No budget counts in this month."),
     )
+
+
+def _thresholds(row: BudgetStanding) -> Any:
+    """Each with what became of it."""
+
+    def mark(value: int) -> str:
+        if value in row.passed:
+            return format_html('{}{}<abbr title="{}">✓</abbr>', value, THIN_SPACE, _("passed"))
+        if value in row.expected:
+            return format_html('{}{}<abbr title="{}">↗</abbr>', value, THIN_SPACE, _("expected to be passed"))
+        return str(value)
+
+    return format_html_join(" · ", "{}", ((mark(value),) for value in row.budget.thresholds))
 
 
 def forecasts_table(rows: Callable[[], Sequence[TenantForecast]], currency: str) -> Table:

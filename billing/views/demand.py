@@ -16,7 +16,7 @@ from billing.core.demand import Funnel
 from billing.selectors.demand import DemandRow, RejectionRow, demand, rejections, retries_known
 from billing.selectors.pages_demand import refusals_booked
 from billing.views.windows import WindowPage
-from ledger.core.figures import percentages
+from ledger.core.figures import is_zero, percentages
 from ledger.core.units import fixed_decimal, round_half_even, seconds_text
 from ledger.models import Rejection
 from ledger.templatetags.figures import duration
@@ -37,6 +37,8 @@ from ledger.views.tables import (
     words,
 )
 from ledger.wording import DECLINED_BASES, OUTCOMES, REFUSING_LAYERS
+
+_LEAST = "<0.001"  # percent: some, where rounding would show none
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,10 @@ def whole_of(rows: Sequence[DemandRow]) -> Funnel:
 
 def parts_of(whole: Funnel) -> list[Part]:
     counts = [getattr(whole, name) for name in OUTCOMES]
-    shares = percentages(counts, 3)
+    shares = [
+        _LEAST if count and is_zero(share) else share
+        for count, share in zip(counts, percentages(counts, 3), strict=True)
+    ]
     return [
         Part(str(words), count, share)
         for words, count, share in zip(OUTCOMES.values(), counts, shares, strict=True)
@@ -223,7 +228,7 @@ def reasons_table(rows: Callable[[], Sequence[RejectionRow]]) -> Table:
             ),
             Column("reason", _("Reason"), of=part("reason"), filter=TEXT_FILTER),
             Column("status", _("Status"), CODE, of=part("status")),
-            Column("origin", _("Origin"), of=part("origin")),
+            Column("origin", _("Origin"), of=part("origin"), on_page=False),
             Column("rejections", _("Refusals"), COUNT, of="count"),
             Column("explicit", _("Explicit"), COUNT),
             Column("tokens", _("Tokens asked for"), COUNT, of="requested_tokens"),

@@ -29,7 +29,19 @@ from billing.views.effect import IDLE_PAYERS, preemption_payer
 from ledger.core.figures import DASH, THIN_SPACE
 from ledger.core.units import micro_text, parse_micro
 from ledger.models import Pool, Service, ServiceClass, Tenant
-from ledger.views.tables import CATEGORY, CODE, COUNT, INSTANT, PRICE, TEXT_FILTER, Column, Table, words
+from ledger.views.tables import (
+    CATEGORY,
+    CODE,
+    COUNT,
+    NOWRAP,
+    PRICE,
+    TEXT_FILTER,
+    VALIDITY,
+    Column,
+    Kind,
+    Table,
+    words,
+)
 from ledger.wording import CONTRACT_KINDS, ON_PREEMPTION, TOKEN_KINDS
 
 _STATES = {
@@ -47,6 +59,10 @@ SERVICE_BASES = {
     "spread": gettext_lazy("all of the time"),
     "measured": gettext_lazy("measured time only"),
 }
+# A contract without a quota has none; nothing is unknown about it.
+_TOKENS_IF_ANY = Kind(
+    lambda value: DASH if value is None else COUNT.show(value), COUNT.export, is_number=True
+)
 
 
 @dataclass(frozen=True)
@@ -83,7 +99,7 @@ def end_link(table: str, version_id: int) -> str:
 def _validity(table: str, may_end: bool) -> list[Column]:
     """Until when each version is in force, who said so and why; and, for finance, the way to end it."""
     columns = [
-        Column("until", _("Until"), INSTANT, of="row.ended_at"),
+        Column("until", _("Until"), VALIDITY, of="row.ended_at"),
         Column("by", _("Recorded by"), of="row.recorded_by"),
         Column("reason", _("Reason"), of="row.reason"),
     ]
@@ -93,6 +109,7 @@ def _validity(table: str, may_end: bool) -> list[Column]:
             Column(
                 "end",
                 end,
+                NOWRAP,
                 of=lambda version: end if version.may_end else "",
                 html=lambda version: end if version.may_end else "",
                 link=lambda version: end_link(table, version.row.pk) if version.may_end else None,
@@ -113,8 +130,8 @@ def rate_cards_table(may_end: bool) -> Table:
         lambda: _versions(RateCard.objects.order_by("-valid_from"), lambda row: "rate card"),
         [
             Column("card", _("Rate card"), of="row.name", filter=TEXT_FILTER),
-            Column("state", _("State")),
-            Column("valid_from", _("From"), INSTANT, of="row.valid_from"),
+            Column("state", _("State"), NOWRAP),
+            Column("valid_from", _("From"), VALIDITY, of="row.valid_from"),
             *_validity("rate_card", may_end),
         ],
         label=_("Rate cards"),
@@ -138,8 +155,8 @@ def pool_costs_table(may_end: bool) -> Table:
                 link=lambda version: reverse("billing:pool", args=[version.row.pool.slug]),
                 filter=TEXT_FILTER,
             ),
-            Column("state", _("State")),
-            Column("valid_from", _("From"), INSTANT, of="row.valid_from"),
+            Column("state", _("State"), NOWRAP),
+            Column("valid_from", _("From"), VALIDITY, of="row.valid_from"),
             Column("cost", _("Cost"), PRICE, of="row.cost_micro_per_gpu_hour", unit=_("per GPU-hour")),
             *_validity("pool_cost", may_end),
         ],
@@ -159,8 +176,8 @@ def service_policies_table(may_end: bool) -> Table:
         ),
         [
             Column("service", _("Service"), CODE, of="row.service.holder.slug", filter=TEXT_FILTER),
-            Column("state", _("State")),
-            Column("valid_from", _("From"), INSTANT, of="row.valid_from"),
+            Column("state", _("State"), NOWRAP),
+            Column("valid_from", _("From"), VALIDITY, of="row.valid_from"),
             Column("key", _("Divided by"), words(SERVICE_KEYS.__getitem__), of="row.key"),
             Column("basis", _("What is divided"), words(SERVICE_BASES.__getitem__), of="row.basis"),
             Column(
@@ -187,7 +204,7 @@ def gpu_prices_table() -> Table:
         ),
         [
             Column("card", _("Rate card"), of="rate_card.name", filter=TEXT_FILTER),
-            Column("valid_from", _("From"), INSTANT, of="rate_card.valid_from"),
+            Column("valid_from", _("From"), VALIDITY, of="rate_card.valid_from"),
             Column(
                 "pool", _("Pool"), CODE, of=lambda row: row.pool.slug if row.pool else "", filter=TEXT_FILTER
             ),
@@ -215,7 +232,7 @@ def token_prices_table() -> Table:
         ),
         [
             Column("card", _("Rate card"), of="rate_card.name", filter=TEXT_FILTER),
-            Column("valid_from", _("From"), INSTANT, of="rate_card.valid_from"),
+            Column("valid_from", _("From"), VALIDITY, of="rate_card.valid_from"),
             Column("model", _("Model"), CODE, of="model.name", filter=TEXT_FILTER),
             Column("kind", _("Kind of token"), words(lambda code: TOKEN_KINDS.get(code, code))),
             Column("price", _("Price"), PRICE, of="price_micro", unit=_("per million tokens")),
@@ -230,8 +247,8 @@ def policies_table(may_end: bool) -> Table:
         "policies",
         lambda: _versions(Policy.objects.order_by("-valid_from"), lambda row: "policy"),
         [
-            Column("state", _("State")),
-            Column("valid_from", _("From"), INSTANT, of="row.valid_from"),
+            Column("state", _("State"), NOWRAP),
+            Column("valid_from", _("From"), VALIDITY, of="row.valid_from"),
             Column(
                 "preemption_charged_to",
                 _("Re-queued time is charged to"),
@@ -275,11 +292,11 @@ def contracts_table(may_end: bool) -> Table:
                 link=lambda version: _bill(version.row.tenant.slug, version.row.billed),
                 filter=TEXT_FILTER,
             ),
-            Column("state", _("State")),
-            Column("valid_from", _("From"), INSTANT, of="row.valid_from"),
+            Column("state", _("State"), NOWRAP),
+            Column("valid_from", _("From"), VALIDITY, of="row.valid_from"),
             Column("kind", _("Kind of contract"), words(CONTRACT_KINDS.__getitem__), of="row.kind"),
-            Column("token_quota", _("Token quota"), COUNT, of="row.token_quota"),
-            Column("committed_tokens", _("Committed tokens"), COUNT, of="row.committed_tokens"),
+            Column("token_quota", _("Token quota"), _TOKENS_IF_ANY, of="row.token_quota"),
+            Column("committed_tokens", _("Committed tokens"), _TOKENS_IF_ANY, of="row.committed_tokens"),
             Column(
                 "reserved_throughput",
                 _("Reserved throughput"),

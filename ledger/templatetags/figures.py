@@ -243,6 +243,37 @@ def instant(at: datetime | None) -> SafeString | str:
 
 
 @register.filter
+def second(at: datetime | None) -> SafeString | str:
+    """An instant of a table, to the second; the milliseconds that a source gave stand in the title and in CSV."""
+    if at is None:
+        return figures.DASH
+    utc, shown = at.astimezone(UTC), timezone.localtime(at)
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        utc.isoformat(),
+        _clock(utc),
+        f"{shown:%Y-%m-%d %H:%M:%S}",
+    )
+
+
+@register.filter
+def validity(at: datetime | None) -> SafeString | str:
+    """From when on terms hold: the day where it is a midnight of the zone, and words for 'since ever'."""
+    if at is None:
+        return figures.DASH
+    if at.timestamp() <= 0:
+        return _("always")
+    shown = timezone.localtime(at)
+    is_midnight = (shown.hour, shown.minute, shown.second, shown.microsecond) == (0, 0, 0, 0)
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        at.astimezone(UTC).isoformat(),
+        _clock(at.astimezone(UTC)),
+        f"{shown:%Y-%m-%d}" if is_midnight else _clock(shown),
+    )
+
+
+@register.filter
 def moment(at: datetime | None) -> SafeString | str:
     """To the second: when a person did something."""
     return instant(None if at is None else at.replace(microsecond=0))

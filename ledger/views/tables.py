@@ -111,7 +111,8 @@ PERCENT = Kind(
 # Millionths of a whole: a percentage on the page, the fraction in CSV, as from the API.
 SHARE = Kind(cells.share, _known(lambda ppm: fixed_decimal(int(ppm), 6)), is_number=True)
 CHANGE = Kind(cells.signed_percent, _plain, is_number=True)
-INSTANT = Kind(cells.instant, _known(instant_text))
+INSTANT = Kind(cells.second, _known(instant_text))
+VALIDITY = Kind(cells.validity, _known(instant_text))
 DAY = Kind(
     lambda day: figures.DASH if day is None else f"{day:%Y-%m-%d}", _known(lambda day: f"{day:%Y-%m-%d}")
 )
@@ -578,6 +579,7 @@ __all__ = [
     "SHARE",
     "TEXT",
     "TEXT_FILTER",
+    "VALIDITY",
     "BoundTable",
     "Column",
     "Filter",

@@ -5,22 +5,26 @@ from __future__ import annotations
 import csv
 import io
 import re
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from django.utils.html import strip_tags
 
-from billing.models import Policy, Statement
+from billing.core.demand import Funnel
+from billing.models import Alert, AlertRule, Policy, Statement
 from billing.selectors.pages_lines import SlotDay
 from billing.services.months import compute_month
+from billing.views.demand import parts_of
 from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR
-from ledger.models import FactFinding, Holder, Ledger, User
+from ledger.models import FactFinding, Holder, Ledger, Membership, Role, Tenant, User
 from ledger.templatetags.figures import gpu_hours_cell
+from ledger.views.tables import INSTANT, VALIDITY
 from tests.billing.level_facts import MONTH, hour, identity, occupancy
 from tests.billing.page_books import HOURS_OF_OCTOBER, Books, client_of, line_position
 from tests.billing.preemption_facts import preemption
@@ -198,3 +202,72 @@ def test_a_workload_s_page_has_no_preemption_of_another_holder_s_work_of_the_sam
     assert side.record.preemption == "wl-3/4"
     as_preemptor = finance.get(f"/workloads/{books.pool.slug}/wl-4/a/").context["sides"]
     assert len({side.record.pk for side in as_preemptor}) == 2
+
+
+def test_alerts_that_come_and_go_are_one_line_that_leads_to_them(
+    books: Books, finance: Client, people: dict[str, User]
+) -> None:
+    rule = AlertRule.objects.create(name="short", kind="shortage", threshold_micro=0, severity="critical")
+    for number in range(5):
+        alert = Alert.objects.create(
+            rule=rule,
+            subject=f"pool:{books.pool.slug}",
+            kind="shortage",
+            severity="critical",
+            pool=books.pool,
+            started_at=hour(number),
+            opened_at=hour(number),
+            last_seen_at=hour(number),
+            resolved_at=None if number == 4 else hour(number + 1 + number % 2),
+            state="open" if number == 4 else "resolved",
+        )
+        if number < 2:  # in several ways at once, for who has both tenants
+            alert.audience.set(Tenant.objects.filter(holder__slug__in=["acme", "gamma"]))
+    of_ms = 3_600_000
+    for reader, count, unresolved, lasted in (
+        (finance, 5, 1, 6 * of_ms),
+        (client_of(people["viewer-of-acme"]), 2, 0, 3 * of_ms),
+        (client_of(people["viewer-of-delta"]), 0, 0, 0),
+    ):
+        table = reader.get("/alerts/").context["tables"]["by_kind"]
+        assert [(row.count, row.unresolved, row.lasted_ms) for row in table.shown] == (
+            [(count, unresolved, lasted)] if count else []
+        )
+        if count:
+            (link,) = links_in(reader.get("/alerts/"), "table-by_kind")
+            history = reader.get(f"/alerts/{link}").context["tables"]["history"]
+            assert history.count == count - unresolved
+    Membership.objects.create(
+        user=people["viewer-of-acme"],
+        role=Role.TENANT_VIEWER,
+        tenant=Tenant.objects.get(holder__slug="gamma"),
+    )
+    of_two = client_of(people["viewer-of-acme"]).get("/alerts/").context["tables"]["by_kind"]
+    assert [(row.count, row.lasted_ms) for row in of_two.shown] == [(2, 3 * of_ms)]
+
+
+def test_instants_of_tables_are_to_the_second_and_exact_in_titles_and_files() -> None:
+    at = datetime(2026, 10, 14, 2, 4, 7, 175_000, tzinfo=UTC)
+    shown = str(INSTANT.show(at))
+    assert ">2026-10-14 02:04:07<" in shown and 'title="2026-10-14 02:04:07.175 UTC"' in shown
+    assert INSTANT.export(at) == "2026-10-14T02:04:07.175Z"
+
+
+def test_from_when_on_terms_hold_is_a_day_where_it_is_a_midnight() -> None:
+    with timezone.override(ZoneInfo("Asia/Shanghai")):
+        shown = [
+            strip_tags(str(VALIDITY.show(at)))
+            for at in (
+                datetime(2026, 10, 15, 16, tzinfo=UTC),
+                datetime(2026, 10, 15, 17, tzinfo=UTC),
+                datetime(1970, 1, 1, tzinfo=UTC),
+                None,
+            )
+        ]
+    assert shown == ["2026-10-16", "2026-10-16 01:00:00", "always", "–"]
+
+
+def test_a_share_that_rounds_to_nothing_is_not_shown_as_nothing() -> None:
+    whole = Funnel(completed=10_000_000, rejected=0, preempted=0, timed_out=7, aborted=0, failed=0)
+    shares = {str(part.name): part.percent for part in parts_of(whole)}
+    assert (shares["Timed out"], shares["Rejected"]) == ("<0.001", "0.000")
