@@ -22,7 +22,9 @@ from billing.tasks import go_on_comparing
 from ledger.access import Access
 from ledger.api.bodies import body_of
 from ledger.api.problems import Problem
+from ledger.api.sentences import SentenceRow
 from ledger.api.views import LedgerView
+from ledger.core.sentences import in_english, is_kept
 from ledger.core.units import micro_text
 from ledger.models import Period
 from ledger.services.masters import ensure_books
@@ -57,6 +59,7 @@ class ComparisonRow(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=["running", "done", "failed"])
     problem = serializers.CharField(help_text="code of why there is no result; empty where there is one")
     detail = serializers.CharField(help_text="the same in words")
+    detail_code = SentenceRow(allow_null=True)
     month = serializers.CharField()
     currency = serializers.CharField()
     requested_by = serializers.CharField()
@@ -132,7 +135,8 @@ def _comparison_row(run: EffectRun, request: Request) -> dict[str, Any]:
         "status_url": request.build_absolute_uri(reverse("api-policies-comparison", args=[run.pk])),
         "state": "failed" if run.problem else "running" if run.state == RunState.RUNNING else "done",
         "problem": run.problem,
-        "detail": run.detail,
+        "detail": in_english(run.detail),
+        "detail_code": run.detail if is_kept(run.detail) else None,
         "month": run.period.month,
         "currency": ensure_books().currency,
         "requested_by": run.requested_by,

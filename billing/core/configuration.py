@@ -15,10 +15,19 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from billing.core.sentences import Sentence, sentence
 from ledger.core.contract_words import ADAPTER_NAMES, IDENTITY_KINDS, is_identity_kind
+from ledger.core.sentences import Told
 
 MICRO = 1_000_000
-_UNKNOWN_KEY = re.compile(r"Object contains unknown field `(.*)`")
+_OF_MSGSPEC = [
+    (re.compile(r"Object contains unknown field `(?P<field>.*)`"), "unknown_key"),
+    (re.compile(r"Object missing required field `(?P<field>.+)`"), "field_missing"),
+    (re.compile(r"Expected `(?P<wanted>.+)`, got `(?P<got>.+)`"), "of_another_type"),
+    (re.compile(r"Expected `(?P<wanted>\w+)`(?P<bound> [<>]=? -?[\d.]+)"), "out_of_bounds"),
+    (re.compile(r"Invalid RFC3339 encoded datetime"), "no_instant"),
+    (re.compile(r"Invalid enum value (?P<value>.+)", re.DOTALL), "none_of_the_choices"),
+]
 SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
 RESERVED_SLUGS = frozenset({"platform", "unattributed"})
@@ -39,11 +48,11 @@ MAX_TOKENS_PER_MINUTE = 1_000_000_000
 Rate = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS_PER_MINUTE)]
 
 
-class ConfigurationError(ValueError):
-    """The file is not usable; the text says where and why, in one line."""
+class ConfigurationError(Told):
+    """The file is not usable; it says where and why, in one line."""
 
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path}: {problem}" if path else problem)
+    def __init__(self, path: str, problem: Sentence) -> None:
+        super().__init__(sentence("unusable_at", place=path, problem=problem) if path else problem)
 
 
 class _Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -259,7 +268,7 @@ def parse(text: str) -> Configuration:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError("", f"not TOML: {error}") from None
+        raise ConfigurationError("", sentence("not_toml", why=str(error))) from None
     return from_document(document)
 
 
@@ -268,13 +277,23 @@ def from_document(document: dict[str, Any]) -> Configuration:
     try:
         configuration = msgspec.convert(document, Configuration)
     except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$")
-        path = path.rstrip("`").lstrip(".")
-        if unknown := _UNKNOWN_KEY.fullmatch(problem):
-            path, problem = ".".join(filter(None, (path, unknown[1]))), "unknown key"
-        raise ConfigurationError(path, problem) from None
+        raise _refusal_of(str(error)) from None
     _check(configuration)
     return configuration
+
+
+def _refusal_of(text: str) -> ConfigurationError:
+    """What msgspec says in words alone: 'problem - at `$.path`'."""
+    problem, _, path = text.partition(" - at `$")
+    path = path.rstrip("`").lstrip(".")
+    for pattern, code in _OF_MSGSPEC:
+        found = pattern.fullmatch(problem)
+        if found is None:
+            continue
+        if code == "unknown_key":
+            return ConfigurationError(".".join(filter(None, (path, found["field"]))), sentence(code))
+        return ConfigurationError(path, sentence(code, **found.groupdict()))
+    return ConfigurationError(path, sentence("unusable", why=problem))
 
 
 def decimal_micro(value: str, path: str) -> int:
@@ -282,12 +301,12 @@ def decimal_micro(value: str, path: str) -> int:
     try:
         number = Decimal(value)
     except InvalidOperation:
-        raise ConfigurationError(path, f"{value!r} is not a decimal number") from None
+        raise ConfigurationError(path, sentence("not_a_decimal", value=value)) from None
     if not number.is_finite() or number < 0:
-        raise ConfigurationError(path, f"{value!r} must be a number of at least 0")
+        raise ConfigurationError(path, sentence("below_0", value=value))
     micro = number * MICRO
     if micro != micro.to_integral_value():
-        raise ConfigurationError(path, f"{value!r} has more than 6 decimal places")
+        raise ConfigurationError(path, sentence("too_many_places", value=value))
     return int(micro)
 
 
@@ -297,7 +316,7 @@ def duration_s(value: str, path: str) -> int | None:
         return None
     match = re.fullmatch(r"(\d+)([smhd])", value)
     if match is None:
-        raise ConfigurationError(path, f"{value!r} is not a duration such as 30m or 2h")
+        raise ConfigurationError(path, sentence("not_a_duration", value=value))
     return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[match[2]]
 
 
@@ -316,16 +335,16 @@ def _check_budgets(configuration: Configuration) -> None:
     for index, budget in enumerate(configuration.budget):
         path = f"budget[{index}]"
         if bool(budget.amount) == bool(budget.gpu_hours):
-            raise ConfigurationError(path, "name either amount or gpu_hours")
+            raise ConfigurationError(path, sentence("either_amount_or_hours"))
         if not decimal_micro(budget.amount or budget.gpu_hours, f"{path}.amount"):
-            raise ConfigurationError(path, "must be above 0")
+            raise ConfigurationError(path, sentence("must_be_above_0"))
         if budget.month and not MONTH.fullmatch(budget.month):
-            raise ConfigurationError(f"{path}.month", f"{budget.month!r} is not a month such as 2026-10")
+            raise ConfigurationError(f"{path}.month", sentence("not_a_month", value=budget.month))
 
 
 def _check_ledger(ledger: LedgerTable) -> None:
     if not re.fullmatch(r"[A-Z]{3}", ledger.currency):
-        raise ConfigurationError("ledger.currency", f"{ledger.currency!r} is not an ISO 4217 code")
+        raise ConfigurationError("ledger.currency", sentence("not_a_currency", value=ledger.currency))
     check_zone(ledger.billing_time_zone, "ledger.billing_time_zone")
 
 
@@ -333,7 +352,7 @@ def check_zone(name: str, path: str) -> None:
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise ConfigurationError(path, f"{name!r} is not an IANA time zone") from None
+        raise ConfigurationError(path, sentence("not_a_zone", value=name)) from None
 
 
 def _check_slugs(configuration: Configuration) -> None:
@@ -341,7 +360,7 @@ def _check_slugs(configuration: Configuration) -> None:
     services = _unique("service", [(row.slug, row.valid_from) for row in configuration.service])
     _unique("pool", [(row.slug, ALWAYS) for row in configuration.pool])
     for slug in sorted(tenants & services):
-        raise ConfigurationError("service", f"{slug!r} is a tenant too; tenants and services share one space")
+        raise ConfigurationError("service", sentence("tenant_too", value=slug))
 
 
 def instant_of(text: str) -> datetime:
@@ -355,11 +374,9 @@ def _unique(kind: str, versions: list[tuple[str, datetime]]) -> set[str]:
     for index, version in enumerate(versions):
         slug = version[0]
         if not SLUG.fullmatch(slug) or slug in RESERVED_SLUGS:
-            raise ConfigurationError(
-                f"{kind}[{index}].slug", f"{slug!r} is not a usable slug (a-z, 0-9, . _ -)"
-            )
+            raise ConfigurationError(f"{kind}[{index}].slug", sentence("not_a_slug", value=slug))
         if version in seen:
-            raise ConfigurationError(f"{kind}[{index}].slug", f"{slug!r} is named twice")
+            raise ConfigurationError(f"{kind}[{index}].slug", sentence("named_twice", value=slug))
         seen.add(version)
     return {slug for slug, _ in seen}
 
@@ -368,22 +385,22 @@ def _check_instants(configuration: Configuration) -> None:
     for kind in ("pool_cost", "service", "rate_card", "policy", "contract", "calibration"):
         for index, row in enumerate(getattr(configuration, kind)):
             if row.valid_from.tzinfo is None:
-                raise ConfigurationError(f"{kind}[{index}].valid_from", "needs an offset, such as Z")
+                raise ConfigurationError(f"{kind}[{index}].valid_from", sentence("needs_offset"))
             # Beyond these the calendar of another zone, or of a month's arithmetic, has no place for it.
             if not 1900 <= row.valid_from.year <= 9000:
-                raise ConfigurationError(f"{kind}[{index}].valid_from", "is out of reach of the calendar")
+                raise ConfigurationError(f"{kind}[{index}].valid_from", sentence("beyond_calendar"))
     for index, tenant in enumerate(configuration.tenant):
         for place, identity in enumerate(tenant.identities):
             path = f"tenant[{index}].identities[{place}]"
             for key, instant in (("valid_from", identity.valid_from), ("valid_to", identity.valid_to)):
                 if instant is not None and instant.tzinfo is None:
-                    raise ConfigurationError(f"{path}.{key}", "needs an offset, such as Z")
+                    raise ConfigurationError(f"{path}.{key}", sentence("needs_offset"))
             if identity.kind in ("tenant", "service"):
-                raise ConfigurationError(f"{path}.kind", f"{identity.kind!r} is reserved for slugs")
+                raise ConfigurationError(f"{path}.kind", sentence("kind_reserved", value=identity.kind))
             if not is_identity_kind(identity.kind):
                 known = ", ".join([*sorted(IDENTITY_KINDS), "label:<name>"])
                 raise ConfigurationError(
-                    f"{path}.kind", f"{identity.kind!r} is not a kind of identity; known: {known}"
+                    f"{path}.kind", sentence("unknown_kind_of_identity", value=identity.kind, known=known)
                 )
 
 
@@ -392,7 +409,7 @@ def _check_prices(configuration: Configuration) -> None:
         for place, row in enumerate(card.gpu_hour):
             path = f"rate_card[{index}].gpu_hour[{place}]"
             if bool(row.pool) == bool(row.gpu_model):
-                raise ConfigurationError(path, "name either pool or gpu_model")
+                raise ConfigurationError(path, sentence("either_pool_or_model"))
             _check_decimals(row, GPU_CATEGORIES, path)
         for place, token in enumerate(card.token):
             _check_decimals(token, TOKEN_KINDS, f"rate_card[{index}].token[{place}]")
@@ -418,21 +435,19 @@ def _check_throughput(contract: ContractTable, path: str) -> None:
     if not contract.reserved_throughput:
         return
     if contract.kind != "tokens":
-        raise ConfigurationError(f"{path}.reserved_throughput", "belongs to a contract of kind 'tokens'")
+        raise ConfigurationError(f"{path}.reserved_throughput", sentence("belongs_to_tokens"))
     if contract.valid_from.year < EARLIEST_RESERVATION:
         raise ConfigurationError(
             f"{path}.valid_from",
-            f"throughput is reserved from the year {EARLIEST_RESERVATION} on at the earliest",
+            sentence("throughput_too_early", year=EARLIEST_RESERVATION),
         )
     seen: set[tuple[str, str]] = set()
     for index, row in enumerate(contract.reserved_throughput):
         place = f"{path}.reserved_throughput[{index}]"
         if (row.model, row.pool) in seen:
-            raise ConfigurationError(place, f"{row.model!r} in {row.pool!r} is named twice")
+            raise ConfigurationError(place, sentence("throughput_twice", model=row.model, pool=row.pool))
         if not (row.input_tokens_per_minute or row.output_tokens_per_minute):
-            raise ConfigurationError(
-                place, "name input_tokens_per_minute or output_tokens_per_minute, above 0"
-            )
+            raise ConfigurationError(place, sentence("throughput_empty"))
         seen.add((row.model, row.pool))
 
 
@@ -445,7 +460,7 @@ def _check_decimals(row: GpuHourTable | TokenTable, names: tuple[str, ...], path
 
 def _check_share(value: str, path: str) -> None:
     if decimal_micro(value, path) > MICRO:
-        raise ConfigurationError(path, f"{value!r} must lie between 0 and 1")
+        raise ConfigurationError(path, sentence("not_a_share", value=value))
 
 
 def _check_sources(configuration: Configuration) -> None:
@@ -456,12 +471,12 @@ def _check_sources(configuration: Configuration) -> None:
         if source.adapter not in ADAPTER_NAMES:
             known = ", ".join(sorted(ADAPTER_NAMES))
             raise ConfigurationError(
-                f"{path}.adapter", f"no adapter is called {source.adapter!r}; known: {known}"
+                f"{path}.adapter", sentence("unknown_adapter", value=source.adapter, known=known)
             )
         duration_s(source.silence_after, f"{path}.silence_after")
         check_zone(source.time_zone, f"{path}.time_zone")
         if source.name in names or source.uri in uris:
-            raise ConfigurationError(path, f"{source.name!r} is named twice")
+            raise ConfigurationError(path, sentence("named_twice", value=source.name))
         names.add(source.name)
         uris.add(source.uri)
 
@@ -471,7 +486,7 @@ def _check_alert_rules(configuration: Configuration) -> None:
     for index, rule in enumerate(configuration.alert_rule):
         path = f"alert_rule[{index}]"
         if not rule.name.strip() or len(rule.name) > 100 or rule.name in names:
-            raise ConfigurationError(f"{path}.name", f"{rule.name!r} is empty, too long or named twice")
+            raise ConfigurationError(f"{path}.name", sentence("bad_rule_name", value=rule.name))
         names.add(rule.name)
         duration_s(rule.lasting, f"{path}.for")
         if rule.threshold:

@@ -148,3 +148,83 @@ MAIL = declare(
         "mail_failed": _("the mail server broke off (%(error)s)"),
     }
 )
+
+# Why a document of terms cannot be used (billing.core.configuration and what applies it).
+REFUSALS = declare(
+    {
+        "unusable_at": "%(place)s: %(problem)s",
+        "unusable": "%(why)s",
+        "not_toml": _("not TOML: %(why)s"),
+        "unknown_key": "unknown key",
+        "field_missing": _("the field “%(field)s” is missing"),
+        "of_another_type": _("should be %(wanted)s and is %(got)s"),
+        "out_of_bounds": _("should be %(wanted)s%(bound)s"),
+        "no_instant": _("is no instant such as 2026-10-01T00:00:00Z"),
+        "none_of_the_choices": _("%(value)s is none of the choices"),
+        "not_a_decimal": _("'%(value)s' is not a decimal number"),
+        "below_0": _("'%(value)s' must be a number of at least 0"),
+        "too_many_places": _("'%(value)s' has more than 6 decimal places"),
+        "not_a_share": _("'%(value)s' must lie between 0 and 1"),
+        "not_a_duration": _("'%(value)s' is not a duration such as 30m or 2h"),
+        "not_a_month": _("'%(value)s' is not a month such as 2026-10"),
+        "not_a_currency": _("'%(value)s' is not an ISO 4217 code"),
+        "not_a_zone": _("'%(value)s' is not an IANA time zone"),
+        "not_a_slug": _("'%(value)s' is not a usable slug (a-z, 0-9, . _ -)"),
+        "tenant_too": _("'%(value)s' is a tenant too; tenants and services share one space"),
+        "already_a": _("'%(value)s' is already a %(kind)s"),
+        "named_twice": _("'%(value)s' is named twice"),
+        "bad_rule_name": _("'%(value)s' is empty, too long or named twice"),
+        "kind_of_rule_stays": _("cannot change; name a new rule and disable this one"),
+        "kind_reserved": _("'%(value)s' is reserved for slugs"),
+        "unknown_kind_of_identity": _("'%(value)s' is not a kind of identity; known: %(known)s"),
+        "unknown_adapter": _("no adapter is called '%(value)s'; known: %(known)s"),
+        "unknown_tenant": "unknown tenant '%(value)s'",
+        "unknown_pool": "unknown pool '%(value)s'",
+        "unknown_model": "unknown model '%(value)s'",
+        "no_calibration": _("no calibration of '%(value)s' on %(gpu)s is in force at %(at)s"),
+        "either_amount_or_hours": _("name either amount or gpu_hours"),
+        "either_pool_or_model": _("name either pool or gpu_model"),
+        "must_be_above_0": _("must be above 0"),
+        "needs_offset": _("needs an offset, such as Z"),
+        "beyond_calendar": _("is out of reach of the calendar"),
+        "belongs_to_tokens": _("belongs to a contract of kind 'tokens'"),
+        "throughput_too_early": _("throughput is reserved from the year %(year)s on at the earliest"),
+        "throughput_twice": _("'%(model)s' in '%(pool)s' is named twice"),
+        "throughput_empty": _("name input_tokens_per_minute or output_tokens_per_minute, above 0"),
+        "reservations_not_booked": _("of %(all)s reservations that follow only %(count)s could be booked"),
+        "started_add_another": _("has started and cannot be edited; add another version"),
+        "started": "has started and cannot be edited; give a later valid_from, or --retroactive",
+        "begins_in_the_past": "begins in the past of existing versions; give a later valid_from, or --retroactive",
+        "zone_stays": _("cannot change once a month has been computed"),
+        "budget_of_nothing": _("give either an amount or gpu_hours, above 0"),
+        "bad_thresholds": _("thresholds are at most %(most)s percentages between 1 and 1000"),
+    },
+    on_pages={
+        "unknown_key": _("there is no such field"),
+        "unknown_tenant": _("there is no tenant '%(value)s'"),
+        "unknown_pool": _("there is no pool '%(value)s'"),
+        "unknown_model": _("there is no model '%(value)s'"),
+        "started": _("has started and cannot be edited; begin later, or say that it holds for the past too"),
+        "begins_in_the_past": _(
+            "begins in the past of existing versions; begin later, or say that it holds for the past too"
+        ),
+    },
+)
+
+# Why terms cannot be compared, or a proposal not be put in force (billing.services).
+PROPOSALS = declare(
+    {
+        "no_such_version": _("there is no %(table)s %(id)s"),
+        "splits_time": _("%(what)s changes how time is split, not who bears it"),
+        "splits_time_leave_out": _(
+            "%(what)s changes how time is split, not who bears it; compare without it"
+        ),
+        "month_not_computed": _("%(month)s has not been computed yet"),
+        "books_at_work": _("the books are being computed; try again in a minute"),
+        "worker_killed": _("its worker was killed %(count)s times"),
+        "database_error": _("the database could not answer (%(error)s)"),
+        "propose_again": _("propose it again: %(why)s"),
+        "role_not_given": _("'%(value)s' is not an account that can be given this role"),
+        "no_active_account": _("no active account is called '%(value)s'"),
+    }
+)

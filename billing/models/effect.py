@@ -16,7 +16,7 @@ class EffectRun(models.Model):
     "ended_at"}), as an approval's payload has them; or two policies ({"policies": {"base", "other" or "change"}}).
     typed: the form it came from. step: what is at work. attempts: how often a worker began to compute it.
     rows: [account, now, then, of it moved by preemptions now, then], in micro currency units.
-    problem: the code of why it cannot be compared, and the reason in words.
+    problem: the code of why it cannot be compared; detail: the reason as a sentence (`Sentence.kept`).
     """
 
     STEPS = ("now", "then")
@@ -30,7 +30,7 @@ class EffectRun(models.Model):
     attempts = models.PositiveSmallIntegerField(default=0)
     rows = models.JSONField(default=list)
     problem = models.CharField(max_length=40, blank=True)
-    detail = models.TextField(blank=True)
+    detail = models.JSONField(default=str)
     requested_by = models.CharField(max_length=150)
     started_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True)

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from billing.core.canonical_json import canonical_sha256
+from billing.core.sentences import Sentence
 from billing.models import Approval, ApprovalKind, Decision, Statement, StatementApproval, StatementState
 from ledger.locks import Lock, acquire
 from ledger.models import Period
@@ -21,11 +22,11 @@ Deed = Callable[[dict[str, Any], Approval | None, Actor, str], None]
 
 
 class ApprovalError(ValueError):
-    """It cannot be approved that way; `code` says why to programs."""
+    """It cannot be approved that way; `code` says why to programs. told: the same for people, where values matter."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, told: Sentence | None = None) -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.told = code, told
 
 
 def second_person_needed() -> bool:

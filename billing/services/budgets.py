@@ -7,16 +7,18 @@ from typing import Any
 
 from django.db import transaction
 
+from billing.core.sentences import sentence
 from billing.models import Budget
 from billing.models.budget import DEFAULT_THRESHOLDS
+from ledger.core.sentences import Told
 from ledger.models import Tenant
 from ledger.services.audit import Actor, record
 
 MOST_THRESHOLDS = 10
 
 
-class BudgetError(ValueError):
-    """A budget that cannot be; the message says why."""
+class BudgetError(Told):
+    """A budget that cannot be; it says why."""
 
 
 def set_budget(
@@ -34,10 +36,10 @@ def set_budget(
         BudgetError: not exactly one limit above 0, or thresholds that are no percentages.
     """
     if (amount_micro is None) == (gpu_us is None) or (amount_micro or gpu_us or 0) <= 0:
-        raise BudgetError("give either an amount or gpu_hours, above 0")
+        raise BudgetError(sentence("budget_of_nothing"))
     percents = sorted(set(thresholds if thresholds is not None else DEFAULT_THRESHOLDS))
     if len(percents) > MOST_THRESHOLDS or any(not 0 < percent <= 1000 for percent in percents):
-        raise BudgetError(f"thresholds are at most {MOST_THRESHOLDS} percentages between 1 and 1000")
+        raise BudgetError(sentence("bad_thresholds", most=MOST_THRESHOLDS))
     with transaction.atomic():
         kind = {"gpu_us__isnull": gpu_us is None}
         existing = Budget.objects.select_for_update().filter(tenant=tenant, month=month, **kind).first()

@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 
 from billing.core import configuration as core
 from billing.core.configuration import Configuration, ConfigurationError
+from billing.core.sentences import sentence
 from billing.models import (
     ServicePolicy,
 )
@@ -39,7 +40,7 @@ def apply_ledger(application: Application, wanted: Configuration) -> None:
     if table is None:
         return
     if table.billing_time_zone != ledger.billing_time_zone and Period.objects.exists():
-        raise ConfigurationError("ledger.billing_time_zone", "cannot change once a month has been computed")
+        raise ConfigurationError("ledger.billing_time_zone", sentence("zone_stays"))
     options = {**ledger.options, **table.options, "showback": table.showback, "approvals": table.approvals}
     said_before, mode = len(application.diff), ledger.mode
     update_row(
@@ -119,7 +120,7 @@ def apply_identities(application: Application, wanted: Configuration) -> None:
                     by=application.by,
                 )
             except masters.MappingConflict as error:
-                raise ConfigurationError(f"tenant[{index}].identities[{place}]", str(error)) from None
+                raise ConfigurationError(f"tenant[{index}].identities[{place}]", error.told) from None
             if changed:
                 application.say("+", f"identity {identity.kind}:{identity.value} is {table.slug}")
 

@@ -9,6 +9,7 @@ from typing import Any
 from django.db import models
 
 from billing.core.configuration import ConfigurationError
+from billing.core.sentences import sentence
 from ledger.models import (
     Holder,
     HolderKind,
@@ -64,16 +65,14 @@ def refuse_the_past(
 ) -> None:
     """Refuse to change what already counted: terms of the past change only with a person's word for it."""
     if application.keeps_started and edits and valid_from <= application.now:
-        raise ConfigurationError(
-            f"{path}.valid_from", "has started and cannot be edited; add another version"
-        )
+        raise ConfigurationError(f"{path}.valid_from", sentence("started_add_another"))
     if application.retroactive or valid_from > application.now:
         return
     # A first file may bring several versions of the past; only what stood before it is protected.
     if not versions.filter(recorded_at__lt=application.now).exists():
         return
-    problem = "has started and cannot be edited" if edits else "begins in the past of existing versions"
-    raise ConfigurationError(f"{path}.valid_from", f"{problem}; give a later valid_from, or --retroactive")
+    problem = sentence("started" if edits else "begins_in_the_past")
+    raise ConfigurationError(f"{path}.valid_from", problem)
 
 
 def update_row(application: Application, what: str, row: models.Model, **values: Any) -> None:
@@ -88,7 +87,7 @@ def update_row(application: Application, what: str, row: models.Model, **values:
 def holder_of_kind(slug: str, kind: HolderKind, path: str) -> Holder:
     holder, _ = Holder.objects.get_or_create(slug=slug, defaults={"kind": kind})
     if holder.kind != kind:
-        raise ConfigurationError(path, f"{slug!r} is already a {holder.get_kind_display()}")
+        raise ConfigurationError(path, sentence("already_a", value=slug, kind=str(holder.get_kind_display())))
     return holder
 
 
@@ -96,14 +95,14 @@ def tenant_named(slug: str, path: str) -> Tenant:
     try:
         return Tenant.objects.select_related("holder").get(holder__slug=slug)
     except Tenant.DoesNotExist:
-        raise ConfigurationError(path, f"unknown tenant {slug!r}") from None
+        raise ConfigurationError(path, sentence("unknown_tenant", value=slug)) from None
 
 
 def pool_named(slug: str, path: str) -> Pool:
     try:
         return Pool.objects.get(slug=slug)
     except Pool.DoesNotExist:
-        raise ConfigurationError(path, f"unknown pool {slug!r}") from None
+        raise ConfigurationError(path, sentence("unknown_pool", value=slug)) from None
 
 
 def model_named(name: str) -> ModelName:

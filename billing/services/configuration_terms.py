@@ -10,6 +10,7 @@ import msgspec
 from billing.core import configuration as core
 from billing.core.alerts import KINDS
 from billing.core.configuration import Configuration, ConfigurationError, decimal_micro
+from billing.core.sentences import sentence
 from billing.models import (
     AlertRule,
     Calibration,
@@ -245,7 +246,7 @@ def apply_alert_rules(application: Application, wanted: Configuration) -> None:
             AlertRule.objects.create(name=table.name, recorded_by=application.by, **values)
             application.say("+", f"alert rule {table.name}")
         elif rule.kind != table.kind:
-            raise ConfigurationError(f"{path}.kind", "cannot change; name a new rule and disable this one")
+            raise ConfigurationError(f"{path}.kind", sentence("kind_of_rule_stays"))
         else:
             update_row(application, f"alert rule {table.name}", rule, **values)
 
@@ -265,6 +266,6 @@ def apply_budgets(application: Application, wanted: Configuration) -> None:
                 thresholds=table.thresholds,
             )
         except BudgetError as error:
-            raise ConfigurationError(path, str(error)) from None
+            raise ConfigurationError(path, error.told) from None
         if changed:
             application.say("+", f"budget of {table.tenant} for {table.month or 'every month'}")

@@ -20,6 +20,7 @@ from billing.core.contract_reservations import (
     levels_of,
 )
 from billing.core.contracts import reserved_throughput_milli_gpus
+from billing.core.sentences import sentence
 from billing.models import Calibration, Contract
 from billing.services.configuration_rows import Application, pool_named
 from ledger.core.periods import to_ms
@@ -50,7 +51,7 @@ def book_contract_reservations(application: Application, wanted: Configuration) 
     count = book_events(SOURCE, events, DOOR, application.by or SYSTEM)
     if count != len(events):
         raise ConfigurationError(
-            "contract", f"of {len(events)} reservations that follow only {count} could be booked"
+            "contract", sentence("reservations_not_booked", all=len(events), count=count)
         )
     for event in events:
         application.say(*_told(event))
@@ -81,7 +82,7 @@ def _milli_gpus(row: dict[str, Any], starts_at: datetime, path: str) -> int:
     """By the calibration of the model on the pool's GPUs that is in force at `starts_at`."""
     pool = pool_named(row["pool"], f"{path}.pool")
     if not ModelName.objects.filter(name=row["model"]).exists():
-        raise ConfigurationError(f"{path}.model", f"unknown model {row['model']!r}")
+        raise ConfigurationError(f"{path}.model", sentence("unknown_model", value=row["model"]))
     calibration = (
         Calibration.objects.filter(
             Q(ended_at=None) | Q(ended_at__gt=starts_at),
@@ -95,7 +96,7 @@ def _milli_gpus(row: dict[str, Any], starts_at: datetime, path: str) -> int:
     if calibration is None:
         raise ConfigurationError(
             f"{path}.model",
-            f"no calibration of {row['model']!r} on {pool.gpu_model} is in force at {starts_at.isoformat()}",
+            sentence("no_calibration", value=row["model"], gpu=pool.gpu_model, at=starts_at),
         )
     cost = TokenCost(
         calibration.input_gpu_us_per_1k,

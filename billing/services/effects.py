@@ -12,6 +12,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from billing.core.configuration import ConfigurationError
+from billing.core.sentences import sentence
 from billing.models import ATTEMPTS, Approval, EffectRun, RunState
 from billing.services.policy_comparison import (
     Compared,
@@ -52,7 +53,7 @@ def start_effect(
         else:
             change_of(period, asked)
     except (ComparisonError, ConfigurationError) as error:
-        _end(run.pk, problem=_code_of(error), detail=str(error))
+        _end(run.pk, problem=_code_of(error), detail=error.told.kept())
     run.refresh_from_db()
     return run
 
@@ -78,18 +79,18 @@ def _carry_out(run: EffectRun) -> bool:
     """False: the books are being computed, so that it waits."""
     if run.attempts >= ATTEMPTS:
         # No error was caught: whoever computed it was killed, for want of memory most likely, and would be again.
-        _end(run.pk, problem=WORKER_DIED, detail=f"its worker was killed {run.attempts} times")
+        _end(run.pk, problem=WORKER_DIED, detail=sentence("worker_killed", count=run.attempts).kept())
         return True
     try:
         rows = _compared(run)
     except (ComparisonError, ConfigurationError) as error:
         if _code_of(error) == "busy":
             return False
-        _end(run.pk, problem=_code_of(error), detail=str(error))
+        _end(run.pk, problem=_code_of(error), detail=error.told.kept())
     except Error as error:
         # One that the database cannot answer must not hold up the others.
         logger.exception("effect %s failed", run.pk)
-        _end(run.pk, problem="failed", detail=type(error).__name__)
+        _end(run.pk, problem="failed", detail=sentence("database_error", error=type(error).__name__).kept())
     else:
         _end(run.pk, rows=[list(astuple(row)) for row in rows])
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from billing.core.sentences import sentence
 from billing.models import Approval, ApprovalKind
 from billing.services.approvals import ApprovalError, request_approval
 from ledger.models import Role, User
@@ -32,8 +33,10 @@ def give_finance(payload: dict[str, Any], approval: Approval | None, by: Actor, 
     """
     user = User.objects.filter(username=payload["user"], is_active=True).first()
     if user is None:
-        raise ApprovalError("outdated", f"no active account is called {payload['user']!r}")
+        told = sentence("no_active_account", value=payload["user"])
+        raise ApprovalError("outdated", str(told), told)
     try:
         give_role(user, Role(payload["role"]), None, by, reason)
     except UserError as error:
-        raise ApprovalError("outdated", str(error)) from None
+        told = sentence("role_not_given", value=payload["user"])
+        raise ApprovalError("outdated", str(error), told) from None

@@ -18,6 +18,7 @@ from django.db import transaction
 from billing.core.configuration import from_document
 from billing.core.preemption_charges import PreemptionPolicy
 from billing.core.rating_lines import Line
+from billing.core.sentences import Sentence, sentence
 from billing.models import Contract, Policy
 from billing.selectors.accounts import Accounts, accounts
 from billing.selectors.terms import MonthTerms, month_terms, rating_policy
@@ -29,6 +30,7 @@ from billing.services.preemptions import rebuild_preemptions
 from billing.services.proposals import ENDABLE
 from billing.services.rating import rate_month
 from ledger.core.periods import Month, Span, to_ms
+from ledger.core.sentences import Told
 from ledger.locks import Lock, held_by_session
 from ledger.models import Ledger, Period
 from ledger.selectors.settings import ledger_settings
@@ -38,11 +40,11 @@ Amounts = dict[str, tuple[int, int]]
 """account -> (its amount, what preemptions moved of it), in micro units."""
 
 
-class ComparisonError(ValueError):
+class ComparisonError(Told):
     """It cannot be compared; `code` says why to programs."""
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, code: str, told: Sentence) -> None:
+        super().__init__(told)
         self.code = code
 
 
@@ -104,7 +106,7 @@ def policies_of(period: Period, asked: dict[str, Any]) -> tuple[Policy | None, P
 def _policy(policy_id: int) -> Policy:
     policy = Policy.objects.filter(pk=policy_id).first() if abs(policy_id) < 2**63 else None
     if policy is None:
-        raise ComparisonError("unknown_version", f"there is no policy {policy_id}")
+        raise ComparisonError("unknown_version", sentence("no_such_version", table="policy", id=policy_id))
     return policy
 
 
@@ -142,7 +144,7 @@ def change_of(period: Period, asked: dict[str, Any]) -> Callable[[], object]:
     `compare_change`."""
     table = asked["table"]
     if table not in COMPARABLE:
-        raise ComparisonError("not_comparable", f"{table} changes how time is split, not who bears it")
+        raise ComparisonError("not_comparable", sentence("splits_time", what=table))
     _check_computed(period)
     return _end_of(period, asked) if "ends" in asked else _version_of(period, table, asked["row"])
 
@@ -162,7 +164,9 @@ def _end_of(period: Period, asked: dict[str, Any]) -> Callable[[], object]:
     versions = ENDABLE[asked["table"]].model.objects.filter(pk=asked["ends"])
     version = versions.first()
     if version is None:
-        raise ComparisonError("unknown_version", f"there is no {asked['table']} {asked['ends']}")
+        raise ComparisonError(
+            "unknown_version", sentence("no_such_version", table=asked["table"], id=asked["ends"])
+        )
     if asked["table"] == "policy":
         _check_counting(period, Policy())
     if asked["table"] == "contract":
@@ -200,7 +204,7 @@ def _side_by_side(base: Amounts, other: Amounts) -> list[Compared]:
 
 def _check_computed(period: Period) -> None:
     if period.horizon_at is None:
-        raise ComparisonError("not_computed", f"{period.month} has not been computed yet")
+        raise ComparisonError("not_computed", sentence("month_not_computed", month=period.month))
 
 
 def _check_counting(period: Period, *policies: Policy | None) -> None:
@@ -209,7 +213,7 @@ def _check_counting(period: Period, *policies: Policy | None) -> None:
     if any(policy is not None and policy.undelivered_counts_pending != counts for policy in policies):
         raise ComparisonError(
             "counts_differ",
-            "undelivered_counts_pending changes how time is split, not who bears it; compare without it",
+            sentence("splits_time_leave_out", what="undelivered_counts_pending"),
         )
 
 
@@ -220,7 +224,7 @@ def _check_throughput(period: Period, tenant: str, wanted: list[dict[str, Any]])
     if wanted != reserved:
         raise ComparisonError(
             "not_comparable",
-            "reserved_throughput changes how time is split, not who bears it; compare without it",
+            sentence("splits_time_leave_out", what="reserved_throughput"),
         )
 
 
@@ -229,7 +233,7 @@ def _alone() -> Iterator[None]:
     """Alone with the books over both computations, so that nothing but the terms differs."""
     with held_by_session(Lock.COMPUTE) as is_alone:
         if not is_alone:
-            raise ComparisonError("busy", "the books are being computed; try again in a minute")
+            raise ComparisonError("busy", sentence("books_at_work"))
         yield
 
 

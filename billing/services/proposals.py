@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from billing.core import configuration as core
 from billing.core.configuration import ALWAYS, Configuration, ConfigurationError
+from billing.core.sentences import sentence
 from billing.models import (
     Approval,
     ApprovalKind,
@@ -127,7 +128,7 @@ def _end(payload: dict[str, Any], by: Actor, reason: str) -> None:
             application = Application(by.name, True, timezone.now(), reason)
             book_contract_reservations(application, Configuration())
         except ConfigurationError as error:
-            raise ApprovalError("needed", str(error)) from None
+            raise ApprovalError("needed", str(error), error.told) from None
     record(
         by,
         f"end_{table}",
@@ -153,7 +154,8 @@ def put_in_force(payload: dict[str, Any], approval: Approval | None, by: Actor, 
     try:
         apply_tables(document, by=by, reason=reason, retroactive=payload["retroactive"])
     except ConfigurationError as error:
-        raise ApprovalError("outdated", f"propose it again: {error}") from None
+        told = sentence("propose_again", why=error.told)
+        raise ApprovalError("outdated", str(told), told) from None
 
 
 def _service_as_it_stands(slug: str) -> dict[str, Any]:

@@ -27,10 +27,9 @@ from billing.services.approvals import ApprovalError
 from billing.services.deeds import decide
 from billing.services.recalibration import accept_refit
 from billing.tasks import recompute_open_months
-from billing.views.closing_words import refusal
+from billing.views.closing_words import REFUSALS, refusal
 from billing.views.days import start_of_day
 from billing.views.heat import choose
-from billing.views.kept_words import refusal_of_terms
 from billing.views.term_tables import end_link
 from billing.views.windows import WindowPage
 from ledger.core.periods import Month, to_datetime
@@ -51,6 +50,7 @@ from ledger.views.tables import (
     Kind,
     Table,
 )
+from ledger.wording_sentences import in_words
 
 CODE_IN_ONE = Kind(css="code nowrap")
 COSTS = ("input", "cached_input", "output")
@@ -121,7 +121,7 @@ class CalibrationPage(WindowPage, ActingPage):
         except ApprovalError as error:
             raise Refused(_in_words(error)) from None
         except ConfigurationError as error:
-            raise Refused(refusal_of_terms(str(error))) from None
+            raise Refused(in_words(error.told)) from None
 
     def _accept(self, form: QueryDict, by: Actor) -> str:
         wanted = text_of(form, "proposal")
@@ -146,7 +146,7 @@ class CalibrationPage(WindowPage, ActingPage):
             raise Http404 from None
         approval = calibrations_asked_for().filter(pk=wanted).first()
         if approval is None:
-            raise Refused(refusal("decided", ""))
+            raise Refused(str(REFUSALS["decided"]))
         is_approved = form.get("decision") == Decision.APPROVED
         decision = Decision.APPROVED if is_approved else Decision.REJECTED
         decide(approval.pk, decision, by, text_of(form, "note")[:2000])
@@ -172,7 +172,7 @@ def _in_words(error: ApprovalError) -> str:
         "no_change": _("It is so already."),
         "outdated": _("Its day has come meanwhile, or something else stands there now: propose it again."),
     }
-    return own.get(error.code) or refusal(error.code, str(error))
+    return own.get(error.code) or refusal(error)
 
 
 def _percent(ppm: int | None) -> str | None:

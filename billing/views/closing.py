@@ -91,7 +91,7 @@ class ClosingPage(Page):
         except Refused as refused:
             messages.error(request, str(refused))
         except (PeriodError, ApprovalError) as error:
-            messages.error(request, refusal(error.code, str(error)))
+            messages.error(request, refusal(error))
         return HttpResponseRedirect(reverse("billing:month", args=[period.month]) + "#closing")
 
     def _steps(self) -> dict[str, Callable[[Period, Actor], str]]:

@@ -67,6 +67,13 @@ REFUSALS: dict[str, Text] = {
     "issued": _("Nothing was approved: the statements are issued already."),
     "decided": _("Nothing was changed: somebody has decided this already."),
     "same_person": _("Nothing was approved: a second person has to agree. Whoever asked can only withdraw."),
+    "no_months": _("Nothing was changed: there is no month with facts yet."),
+    "no_change": _("It is so already; nothing would change."),
+    "unknown_version": _("There is no such version any more."),
+    "ends_before_it_begins": _("It cannot end before it begins."),
+    "ended": _("It has ended by then already."),
+    "not_month_start": _("A contract changes only at the start of a month, in the billing zone."),
+    "needed": _("Reserved throughput of a contract needs it: end the contract first."),
 }
 
 
@@ -115,6 +122,7 @@ def _places(month: str) -> dict[str, str]:
     }
 
 
-def refusal(code: str, text: str) -> str:
-    """What happened and what to do; the service's own sentence where there are no words for the code."""
-    return str(REFUSALS[code]) if code in REFUSALS else text
+def refusal(error: Exception) -> str:
+    """What happened and what to do, by the error's code; else the sentence that it has."""
+    code, told = getattr(error, "code", ""), getattr(error, "told", None)
+    return str(REFUSALS[code]) if code in REFUSALS else in_words(told or error)

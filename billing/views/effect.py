@@ -27,7 +27,6 @@ from billing.services.policy_comparison import Compared
 from billing.services.proposals import TERMS, propose
 from billing.tasks import go_on_comparing, recompute_open_months
 from billing.views.closing_words import refusal
-from billing.views.kept_words import refusal_of_terms
 from ledger.core.units import micro_text
 from ledger.models import Period
 from ledger.services.audit import Actor
@@ -35,6 +34,7 @@ from ledger.views.acting import ActingPage, Refused, text_of
 from ledger.views.page import ledger_of, runs_the_ledger
 from ledger.views.tables import TEXT_FILTER, Column, Table, micro_in
 from ledger.wording import PAYERS
+from ledger.wording_sentences import in_words, kept_in_words
 
 LONGEST = 100_000
 LONGEST_NUMBER = 18
@@ -98,9 +98,9 @@ class EffectPage(ActingPage):
 
     def words_for(self, error: Exception) -> str:
         if isinstance(error, ConfigurationError):
-            return _("That cannot be used: %(why)s") % {"why": refusal_of_terms(str(error))}
+            return _("That cannot be used: %(why)s") % {"why": in_words(error.told)}
         code = getattr(error, "code", "")
-        return str(PROBLEMS[code]) if code in PROBLEMS else refusal(code, str(error))
+        return str(PROBLEMS[code]) if code in PROBLEMS else refusal(error)
 
     @cached_property
     def run(self) -> EffectRun | None:
@@ -233,7 +233,7 @@ def _unshown(run: EffectRun) -> str:
     """Why there is nothing to see."""
     if run.problem in PROBLEMS:
         return str(PROBLEMS[run.problem])
-    return _("That cannot be used: %(why)s") % {"why": run.detail}
+    return _("That cannot be used: %(why)s") % {"why": kept_in_words(run.detail)}
 
 
 def _policy_of(form: QueryDict) -> tuple[str, dict[str, Any]]:

@@ -76,7 +76,7 @@ class _PeoplePage(ActingPage):
 
     def words_for(self, error: Exception) -> str:
         code = getattr(error, "code", "")
-        return str(USER_PROBLEMS[code]) if code in USER_PROBLEMS else refusal(code, str(error))
+        return str(USER_PROBLEMS[code]) if code in USER_PROBLEMS else refusal(error)
 
     def show_once(self, what: str, whose: str, secret: str, **kwargs: Any) -> HttpResponseBase:
         """The page with a secret that no address leads to again."""

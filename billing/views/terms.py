@@ -97,7 +97,8 @@ class SettingsPage(ActingPage):
         try:
             approval, _changes = propose_end(table, version.pk, ended_at, text_of(form, "reason"), by)
         except ApprovalError as error:
-            raise Refused(_words_of(error)) from None
+            told = _("Give a reason: it stands on the audit trail.")
+            raise Refused(told if error.code == "no_reason" else refusal(error)) from None
         if approval is None:
             soon(recompute_open_months.delay)
             return _("It ends then; open months that it touches are computed again.")
@@ -127,19 +128,8 @@ class SettingsPage(ActingPage):
         except Approval.DoesNotExist:
             raise Http404 from None
         except ApprovalError as error:
-            raise Refused(refusal(error.code, str(error))) from None
+            raise Refused(refusal(error)) from None
         if not is_approved:
             return _("It stays as it was.")
         soon(recompute_open_months.delay)
         return _("Approved; open months that it touches are computed again.")
-
-
-def _words_of(error: ApprovalError) -> str:
-    own = {
-        "no_reason": _("Give a reason: it stands on the audit trail."),
-        "ends_before_it_begins": _("It cannot end before it begins."),
-        "ended": _("It has ended by then already."),
-        "not_month_start": _("A contract changes only at the start of a month, in the billing zone."),
-        "needed": _("Reserved throughput of a contract needs it: end the contract first."),
-    }
-    return own.get(error.code) or refusal(error.code, str(error))

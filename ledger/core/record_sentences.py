@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ledger.core.sentences import Sentence, declare, sentence
 
-__all__ = ["FINDINGS", "INVARIANTS", "PROBLEMS", "Sentence", "sentence"]
+__all__ = ["FINDINGS", "INVARIANTS", "MAPPINGS", "PROBLEMS", "Sentence", "sentence"]
 
 
 def _(text: str) -> str:
@@ -29,6 +29,11 @@ PROBLEMS = declare(
         "booked_not_in_record": _("batch %(batch)s: booked %(booked)s, in the record %(present)s"),
         "trigger_missing": _("its trigger is missing or has been switched off"),
     }
+)
+
+# Why an identity was not mapped (ledger.services.masters).
+MAPPINGS = declare(
+    {"mapped_already": _("%(identity)s already maps to %(tenant)s in a part of that time; give valid_from")}
 )
 
 # How a finding is told as one line: the invariant, where, and the problem.

@@ -92,6 +92,14 @@ def _as_kept(value: Any) -> Any:
     return [_as_kept(one) for one in value] if isinstance(value, tuple) else value
 
 
+class Told(ValueError):
+    """An error that says what is wrong as a sentence; its text is English."""
+
+    def __init__(self, told: Sentence) -> None:
+        super().__init__(str(told))
+        self.told = told
+
+
 def is_kept(stored: Any) -> bool:
     return isinstance(stored, dict) and stored.keys() == {"code", "values"} and stored["code"] in _ENGLISH
 
@@ -109,8 +117,8 @@ def kept_sentences(stored: Any) -> list[Kept]:
 
 
 def in_english(stored: Any) -> str:
-    """A stored list of sentences as one text; a finished text as it is."""
-    return ENDS.join(str(read(one)) for one in stored) if isinstance(stored, list) else str(stored)
+    """A stored sentence, or list of them, as one text; a finished text as it is."""
+    return ENDS.join(str(read(one)) for one in stored) if isinstance(stored, list) else str(read(stored))
 
 
 def spelled_out(stored: Any) -> Any:

@@ -7,6 +7,8 @@ from datetime import datetime
 from django.db import connection, transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
+from ledger.core.record_sentences import sentence
+from ledger.core.sentences import Told
 from ledger.locks import Lock, acquire
 from ledger.models import (
     Account,
@@ -24,7 +26,7 @@ from ledger.services.audit import SYSTEM, Actor, record
 UNATTRIBUTED = "unattributed"
 
 
-class MappingConflict(ValueError):
+class MappingConflict(Told):
     """The identity belongs to another tenant in a part of the asked-for time."""
 
 
@@ -107,7 +109,7 @@ def _make_room(mapping: IdentityMapping, tenant: Tenant, wanted: DateTimeTZRange
     )
     if not (begins_earlier and mapping.validity.upper is None):
         raise MappingConflict(
-            f"{mapping.identity} already maps to {mapping.tenant} in a part of that time; give valid_from"
+            sentence("mapped_already", identity=str(mapping.identity), tenant=str(mapping.tenant))
         )
     mapping.validity = DateTimeTZRange(mapping.validity.lower, wanted.lower, "[)")
     mapping.save(update_fields=["validity"])

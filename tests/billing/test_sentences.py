@@ -6,13 +6,18 @@ import ast
 import re
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.utils import translation
 
 import billing.checks  # noqa: F401  it declares the codes
+from billing.core.configuration import ConfigurationError, from_document
 from billing.core.sentences import CHECKLIST
+from billing.views.closing_words import REFUSALS
+from billing.views.reconciliation_tables import PROBLEMS as EXPLAINING
 from ledger.core.sentences import Sentence, declare, declared, on_pages, read, sentence, spelled_out
+from ledger.wording import DISPUTE_PROBLEMS
 from ledger.wording_sentences import gist, in_words, kept_in_words
 
 ROOT = Path(__file__).parents[2]
@@ -20,27 +25,23 @@ ENGLISH = re.compile(r"[A-Za-z]{3,} [a-z]{2,}")
 PLACE = re.compile(r"%\((\w+)\)s")
 
 
-def calls() -> list[tuple[str, ast.Call]]:
-    """Every call of `sentence` in the apps, with its place."""
+def calls(*names: str) -> list[tuple[str, ast.Call]]:
+    """Every call of these in the apps, with its place."""
     found = []
     for app in ("ledger", "billing", "ingest"):
         for path in sorted((ROOT / app).rglob("*.py")):
             text = path.read_text()
-            if "sentence(" not in text:
+            if not any(f"{name}(" in text for name in names):
                 continue
             for node in ast.walk(ast.parse(text)):
-                if (
-                    isinstance(node, ast.Call)
-                    and isinstance(node.func, ast.Name)
-                    and node.func.id == "sentence"
-                ):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
                     found.append((f"{path.relative_to(ROOT)}:{node.lineno}", node))
     return found
 
 
 def test_every_code_in_the_source_is_declared_with_the_values_it_is_given() -> None:
     wrong = []
-    for place, call in calls():
+    for place, call in calls("sentence"):
         code = call.args[0]
         if not isinstance(code, ast.Constant):
             continue
@@ -52,7 +53,7 @@ def test_every_code_in_the_source_is_declared_with_the_values_it_is_given() -> N
             or not given - {None} <= wanted
         ):
             wrong.append((place, code.value, sorted(map(str, given)), sorted(wanted)))
-    assert len(calls()) > 20
+    assert len(calls("sentence")) > 20
     assert wrong == []
 
 
@@ -121,3 +122,57 @@ def test_a_code_has_one_meaning_and_misses_no_value() -> None:
     with pytest.raises(KeyError):
         sentence("no such code")
     assert in_words(Sentence("table_tokens"))
+
+
+CARD = {"name": "n", "valid_from": "2026-10-01T00:00:00Z"}
+UNUSABLE: list[dict[str, Any]] = [
+    {
+        "contract": [
+            {
+                "tenant": "a",
+                "valid_from": "2026-10-01T00:00:00Z",
+                "reserved_throughput": [{"model": "m", "pool": "p", "input_tokens_per_minute": -1}],
+            }
+        ]
+    },
+    {"rate_card": [{**CARD, "gpu_hour": [{"gpu_model": "H100", "on_demand": "dear"}]}]},
+    {"rate_card": [{**CARD, "gpu_hour": [{"gpu_model": "H100", "on_demand": "-1"}]}]},
+    {"rate_card": [{**CARD, "gpu_hour": [{"gpu_model": "H100", "on_demand": "1.2345678"}]}]},
+    {"rate_card": [{**CARD, "gpu_hour": [{"on_demand": "1"}]}]},
+    {"rate_card": [{**CARD, "valid_from": "2026-10-01T00:00:00"}]},
+    {"rate_card": [{**CARD, "valid_from": "yesterday"}]},
+    {"rate_card": [{**CARD, "valid_from": "9999-10-01T00:00:00Z"}]},
+    {"rate_card": [{"name": "n"}]},
+    {"rate_card": [{**CARD, "colour": "red"}]},
+    {"rate_card": [{**CARD, "name": 4}]},
+    {"policy": [{"valid_from": "2026-10-01T00:00:00Z", "min_confidence": "2"}]},
+    {"budget": [{"tenant": "acme"}]},
+    {"budget": [{"tenant": "acme", "amount": "0"}]},
+    {"budget": [{"tenant": "acme", "amount": "1", "month": "October"}]},
+    {"tenant": [{"slug": "Not OK", "name": "n"}]},
+]
+
+
+def test_why_terms_cannot_be_used_is_told_in_chinese() -> None:
+    """What msgspec finds too, which has no codes of its own."""
+    in_english = {}
+    for document in UNUSABLE:
+        with pytest.raises(ConfigurationError) as error:
+            from_document(document)
+        with translation.override("zh-hans"):
+            place, _, words = in_words(error.value.told).partition(": ")
+        assert str(error.value).startswith(place)
+        if ENGLISH.search(words) or error.value.told.values["problem"].code == "unusable":
+            in_english[str(error.value)] = words
+    assert in_english == {}
+
+
+def test_every_refusal_that_a_page_shows_has_words() -> None:
+    """By its code, or by a sentence that it brings along."""
+    wordless = set()
+    for place, call in calls("ApprovalError", "PeriodError"):
+        code = call.args[0]
+        assert isinstance(code, ast.Constant), place
+        if code.value not in REFUSALS and len(call.args) < 3:
+            wordless.add(code.value)
+    assert wordless <= set(DISPUTE_PROBLEMS) | set(EXPLAINING)

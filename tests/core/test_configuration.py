@@ -26,7 +26,7 @@ CARD = '[[rate_card]]\nname="x"\nvalid_from="2020-01-01T00:00:00Z"\n[[rate_card.
         (POOL + CARD + 'on_demand="-1"', "rate_card[0].gpu_hour[0].on_demand", "at least 0"),
         (POOL + CARD + 'on_demand="nan"', "rate_card[0].gpu_hour[0].on_demand", "at least 0"),
         (POOL + CARD + 'on_demand="0.0000001"', "rate_card[0].gpu_hour[0].on_demand", "6 decimal places"),
-        (POOL + CARD + "on_demand=2.0", "rate_card[0].gpu_hour[0].on_demand", "Expected `str`"),
+        (POOL + CARD + "on_demand=2.0", "rate_card[0].gpu_hour[0].on_demand", "should be str"),
         ("[[policy]]\nvalid_from=2020-01-01T00:00:00", "policy[0].valid_from", "offset"),
         (
             "[[policy]]\nvalid_from=2020-01-01T00:00:00Z\nmin_confidence='2'",
