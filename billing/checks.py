@@ -21,6 +21,7 @@ from billing.selectors.accounts import accounts
 from billing.selectors.annexes import annex_hashes, annex_is_whole
 from billing.selectors.journal import entries
 from billing.selectors.terms import month_terms
+from billing.selectors.undated import undated_terms
 from billing.services.months import compute_month
 from billing.services.posting import posted_for
 from billing.services.rating import rate_month
@@ -38,7 +39,6 @@ from ledger.checks import Check, Finding
 from ledger.core.periods import Month, Span, to_ms
 from ledger.core.transfers import postings
 from ledger.models import DirtySpan, Period, PeriodState
-from ledger.selectors.settings import ledger_settings
 
 
 def _periods(month: str | None) -> list[Period]:
@@ -103,13 +103,13 @@ def days_equal_slots(month: str | None) -> Iterator[Finding]:
 
 def posted_is_target(month: str | None) -> Iterator[Finding]:
     """11.3: for every open month, at its horizon, what stands posted is what facts, rates and policies say."""
-    ledger, books = ledger_settings(), accounts()
+    undated, books = undated_terms(), accounts()
     for period in _periods(month):
         if period.state == PeriodState.CLOSED or period.horizon_at is None:
             continue
-        terms = month_terms(Month.parse(period.month), ledger.billing_time_zone)
+        terms = month_terms(Month.parse(period.month), undated.zone)
         span = Span(to_ms(period.starts_at), to_ms(period.horizon_at))
-        lines = rate_month(ledger, terms, span, books)
+        lines = rate_month(undated, terms, span, books)
         for posting in postings(targets_of(period.month, lines), posted_for(period.month, books)):
             flow = {"counted_in": posting.unit, "debit": posting.debit, "credit": posting.credit}
             problem = sentence("not_posted", quantity=posting.quantity, **flow)

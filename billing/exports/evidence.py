@@ -21,12 +21,13 @@ from billing.exports.zip_stream import ZipStream
 from billing.models import AnnexName, Statement, StatementAnnex, StatementState
 from billing.selectors.annexes import annex_pieces, annex_rows
 from billing.selectors.checklist import month_checklist
+from billing.selectors.undated import undated_terms
 from billing.selectors.usage_rows import COLUMNS as USAGE
 from billing.sql.exports import LEVELS_IN_A_SLOT
+from ledger.core.periods import to_ms
 from ledger.core.sentences import spelled_out
 from ledger.inbox import RawBatch, raw_batches
 from ledger.models import AuditEntry, Period
-from ledger.selectors.settings import ledger_settings
 
 SAMPLE_LINES = 20
 CHECKER = Path(__file__).with_name("check_evidence.py")
@@ -90,16 +91,17 @@ def _sealed(statement: Statement) -> dict[str, str]:
 
 
 def _month(period: Period, seed: int) -> dict[str, Any]:
-    ledger = ledger_settings()
+    undated = undated_terms()
+    closed_with = undated.at(to_ms(period.starts_at))
     return {
         "month": period.month,
         "starts_at": period.starts_at,
         "ends_at": period.ends_at,
         "closed_at": period.closed_at,
         "cut_sequence": period.cut_sequence,
-        "time_zone": ledger.billing_time_zone,
-        "currency": ledger.currency,
-        "mode": ledger.mode,
+        "time_zone": undated.zone,
+        "currency": closed_with.currency,
+        "mode": closed_with.mode,
         "seed_of_the_sample": seed,
     }
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from billing.core.posting import pool_account
 from billing.core.rating_lines import CONVERSION, PLATFORM, SUSPENSE, tenant_account
-from ledger.models import Account, AccountKind, Service
+from ledger.models import Account, AccountKind
 
 _OF_KIND = {
     AccountKind.PLATFORM: PLATFORM,
@@ -17,22 +18,21 @@ _OF_KIND = {
 
 @dataclass(frozen=True)
 class Accounts:
-    """ids: name -> primary key. owners: service slug -> the account that answers for the service."""
+    """ids: name -> primary key."""
 
     ids: dict[str, int]
     names: dict[int, str]
-    owners: dict[str, str]
 
-    def of_holder(self, slug: str) -> str:
-        """A tenant's own account; a service's owner's; else the suspense account."""
-        if slug in self.owners:
-            return self.owners[slug]
+    def of_holder(self, slug: str, owners: Mapping[str, str]) -> str:
+        """A tenant's own account; a service's owner's; else the suspense account. owners: see `Undated`."""
+        if slug in owners:
+            return tenant_account(owners[slug]) if owners[slug] else PLATFORM
         name = tenant_account(slug)
         return name if name in self.ids else SUSPENSE
 
 
 def accounts() -> Accounts:
-    """Two queries."""
+    """One query."""
     names = {}
     rows = Account.objects.values_list("pk", "kind", "tenant__holder__slug", "pool__slug")
     for pk, kind, tenant, pool in rows:
@@ -40,9 +40,4 @@ def accounts() -> Accounts:
             names[pk] = tenant_account(tenant)
         else:
             names[pk] = pool_account(pool) if pool is not None else _OF_KIND[AccountKind(kind)]
-    services = Service.objects.select_related("holder", "owner__holder")
-    owners = {
-        service.slug: tenant_account(service.owner.slug) if service.owner else PLATFORM
-        for service in services
-    }
-    return Accounts({name: pk for pk, name in names.items()}, names, owners)
+    return Accounts({name: pk for pk, name in names.items()}, names)

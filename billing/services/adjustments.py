@@ -10,6 +10,7 @@ from billing.models import Credit
 from billing.selectors.accounts import accounts
 from billing.selectors.adjustments import credit_line
 from billing.selectors.terms import month_terms
+from billing.selectors.undated import undated_terms
 from billing.services.allocation import compute_allocation
 from billing.services.detail import keep_detail
 from billing.services.months import compute_month
@@ -72,14 +73,14 @@ def months_with_unposted_credits() -> set[str]:
 
 
 def _adjust(period: Period, posted_in: Period) -> int:
-    """Compute a closed month again, like any other, and post the difference elsewhere."""
+    """Compute a closed month again, with what it was closed with, and post the difference elsewhere."""
     ledger, month = ensure_books(), Month.parse(period.month)
     span = Span(to_ms(period.starts_at), to_ms(period.ends_at))
-    terms, books = month_terms(month, ledger.billing_time_zone), accounts()
+    terms, books, undated = month_terms(month, ledger.billing_time_zone), accounts(), undated_terms(ledger)
     keep_detail(period)
-    rebuilt = rebuild_preemptions(span, span.end_ms, terms, books)
+    rebuilt = rebuild_preemptions(span, span.end_ms, terms, books, undated)
     compute_allocation(month, horizon=period.ends_at, closed_too=True)
-    share_rebuilt(rebuilt, terms, books, PreemptionPrices(ledger, terms.rating.prices))
-    lines = rate_month(ledger, terms, span, books)
+    share_rebuilt(rebuilt, terms, books, PreemptionPrices(undated, terms.rating.prices))
+    lines = rate_month(undated, terms, span, books)
     note_missing_prices(period, lines)
     return post_month(period, lines, books, posted_in=posted_in)

@@ -16,6 +16,7 @@ from billing.core.allocation import PoolSplit, split_pool
 from billing.core.allocation_shares import Pending
 from billing.core.allocation_within import mixed_holders, split_within_holders
 from billing.models import Policy, PoolCost, RateCard
+from billing.selectors.undated import undated_terms
 from billing.services.allocation_facts import (
     HolderIndex,
     PoolFacts,
@@ -43,7 +44,6 @@ from billing.sql import computing
 from ledger.core.levels import HolderTimeline, resolve_holders
 from ledger.core.periods import Month, Span, local_midnights, slot_edges, to_datetime, to_ms, utc_days
 from ledger.models import Pool, ServiceClass
-from ledger.selectors.settings import ledger_settings
 
 Int64s = NDArray[np.int64]
 
@@ -66,10 +66,11 @@ class Context:
 
     @classmethod
     def load(cls, month: Month) -> Context:
-        index = HolderIndex.load()
+        undated = undated_terms()
+        index = HolderIndex.load(undated.at(month.span(undated.zone).start_ms).owned)
         return cls(
             month,
-            ledger_settings().billing_time_zone,
+            undated.zone,
             index,
             Accounts.load(index),
             void_events(),

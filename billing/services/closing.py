@@ -20,6 +20,7 @@ from billing.core.sentences import Sentence, sentence
 from billing.core.statement import GENESIS, seal
 from billing.models import CloseRun, RunState, Statement, StatementAnnex, StatementState
 from billing.selectors.checklist import month_checklist, unproved_invariants
+from billing.selectors.undated import undated_terms
 from billing.services.adjustments import adjust_closed_months
 from billing.services.annexes import freeze_annexes
 from billing.services.announcements import announce_close
@@ -179,7 +180,9 @@ def _issue(run: CloseRun, now: datetime) -> Sentence:
     period.refresh_from_db()
     _refuse_if_blocked(period, now, unproved)
     issued, head = _seal_statements(period, drafts, now)
-    Period.objects.filter(pk=period.pk).update(state=PeriodState.CLOSED, cut_sequence=cut, closed_at=now)
+    closed_with = undated_terms().now.as_json()
+    closed = {"state": PeriodState.CLOSED, "cut_sequence": cut, "closed_at": now, "closed_with": closed_with}
+    Period.objects.filter(pk=period.pk).update(**closed)
     run.chain_head = head
     record(
         Actor(run.requested_by, run.request_id),

@@ -14,6 +14,7 @@ from billing.selectors.accounts import accounts
 from billing.selectors.adjustments import adjustments_in
 from billing.selectors.lines import stored_lines, stored_lines_of
 from billing.selectors.terms import month_terms
+from billing.selectors.undated import undated_terms
 from billing.services.allocation import Computed, MonthClosed, compute_allocation
 from billing.services.posting import post_changes, post_month
 from billing.services.preemption_lines import records_that_moved
@@ -75,18 +76,18 @@ def _compute(month: Month, pool: Pool | None, horizon: datetime | None, everythi
     asked = horizon or timezone.now()
     horizon_ms = _horizon_ms(period, asked)
     span = Span(to_ms(period.starts_at), horizon_ms)
-    terms, books = month_terms(month, ledger.billing_time_zone), accounts()
+    terms, books, undated = month_terms(month, ledger.billing_time_zone), accounts(), undated_terms(ledger)
 
-    rebuilt = rebuild_preemptions(span, horizon_ms, terms, books, everything=everything)
+    rebuilt = rebuild_preemptions(span, horizon_ms, terms, books, undated, everything=everything)
     computed = compute_allocation(month, pool, asked, everything=everything)
-    share_rebuilt(rebuilt, terms, books, PreemptionPrices(ledger, terms.rating.prices))
+    share_rebuilt(rebuilt, terms, books, PreemptionPrices(undated, terms.rating.prices))
     stored = MonthLine.objects.filter(period=period)
     touched = _touched_pools(computed, everything=everything or not stored.exists())
     # What a GPU-hour came to, by which preempted time moves in cost recovery, follows from all of the month.
-    by_record = touched is not None and ledger.mode != "cost_recovery"
+    by_record = touched is not None and not undated.recovers_cost_at(span.start_ms)
     moved = records_that_moved(period, rebuilt) if by_record else None
     before = stored_lines(period, books, touched, moved)
-    lines = rate_month(ledger, terms, span, books, touched, moved) + adjustments_in(period, books)
+    lines = rate_month(undated, terms, span, books, touched, moved) + adjustments_in(period, books)
     changes = store_lines(period, lines, before, books)
     if touched is None:
         transfers = post_month(period, lines, books)

@@ -22,6 +22,7 @@ from billing.core.sentences import Sentence, sentence
 from billing.models import Contract, Policy
 from billing.selectors.accounts import Accounts, accounts
 from billing.selectors.terms import MonthTerms, month_terms, rating_policy
+from billing.selectors.undated import UndatedTerms, undated_terms
 from billing.services.configuration import apply_tables
 from billing.services.configuration_terms import policy_values, throughput_rows
 from billing.services.preemption_prices import PreemptionPrices
@@ -32,8 +33,7 @@ from billing.services.rating import rate_month
 from ledger.core.periods import Month, Span, to_ms
 from ledger.core.sentences import Told
 from ledger.locks import Lock, held_by_session
-from ledger.models import Ledger, Period
-from ledger.selectors.settings import ledger_settings
+from ledger.models import Period
 from ledger.services.audit import SYSTEM, Actor
 
 Amounts = dict[str, tuple[int, int]]
@@ -244,18 +244,18 @@ def _taken_back() -> Iterator[None]:
         transaction.set_rollback(True)
 
 
-def _share_again(terms: MonthTerms, span: Span, ledger: Ledger, books: Accounts) -> None:
+def _share_again(terms: MonthTerms, span: Span, undated: UndatedTerms, books: Accounts) -> None:
     """Who answers for a preemption stands in its record, and what it costs follows from prices."""
-    ids = rebuild_preemptions(span, span.end_ms, terms, books, everything=True).ids
-    share_preemptions(ids, terms, books, PreemptionPrices(ledger, terms.rating.prices))
+    ids = rebuild_preemptions(span, span.end_ms, terms, books, undated, everything=True).ids
+    share_preemptions(ids, terms, books, PreemptionPrices(undated, terms.rating.prices))
 
 
 def _lines_again(period: Period) -> list[Line]:
     """Under the terms as they are now in this transaction, preemptions too."""
-    ledger, books = ledger_settings(), accounts()
-    terms, span = month_terms(Month.parse(period.month), ledger.billing_time_zone), _span_of(period)
-    _share_again(terms, span, ledger, books)
-    return rate_month(ledger, terms, span, books)
+    undated, books = undated_terms(), accounts()
+    terms, span = month_terms(Month.parse(period.month), undated.zone), _span_of(period)
+    _share_again(terms, span, undated, books)
+    return rate_month(undated, terms, span, books)
 
 
 def _span_of(period: Period) -> Span:
@@ -264,12 +264,12 @@ def _span_of(period: Period) -> Span:
 
 def _lines_under(period: Period, policy: Policy | None) -> list[Line]:
     """Under the policy, preemptions too; None: as the books were last computed."""
-    ledger, books = ledger_settings(), accounts()
-    terms, span = month_terms(Month.parse(period.month), ledger.billing_time_zone), _span_of(period)
+    undated, books = undated_terms(), accounts()
+    terms, span = month_terms(Month.parse(period.month), undated.zone), _span_of(period)
     if policy is not None:
         terms = _with_policy(terms, policy, span.start_ms)
-        _share_again(terms, span, ledger, books)
-    return rate_month(ledger, terms, span, books)
+        _share_again(terms, span, undated, books)
+    return rate_month(undated, terms, span, books)
 
 
 def _with_policy(terms: MonthTerms, policy: Policy, from_ms: int) -> MonthTerms:

@@ -13,6 +13,7 @@ from billing.core.allocation_at import cover_own_services, split_at
 from billing.core.pool_instants import PoolInstants
 from billing.core.pool_moments import PENDING as PENDING_KIND
 from billing.core.pool_moments import Change, Moment, Subject, moments
+from billing.selectors.undated import UndatedTerms
 from billing.services.allocation_facts import HolderIndex, holder_at, load_timeline, read_levels
 from billing.sql.preemptions import ANNOUNCED, PENDING, POOLS_WITH_PENDING
 from ledger.core.levels import resolve_holders
@@ -37,6 +38,7 @@ class Moments:
         pools: Mapping[str, Pool],
         void: list[int],
         index: HolderIndex,
+        undated: UndatedTerms,
     ) -> None:
         """wanted: pool slug -> instants of which everything may be asked for; idle_at: of which only what was idle may
         be, which includes the former."""
@@ -47,7 +49,7 @@ class Moments:
             void,
             index,
         )
-        self._owners = service_owners()
+        self._undated = undated
         self._waiting = _pools_with_pending(max((max(at) for at in wanted.values()), default=0))
         self._moments: dict[str, dict[int, Moment]] = {}
         self._idle: dict[str, dict[int, int]] = {}
@@ -64,23 +66,34 @@ class Moments:
     def _read(self, slug: str) -> None:
         if slug in self._idle:
             return
-        pool, instants, asked = self._pools[slug], self._idle_at[slug], self._wanted.get(slug, ())
+        self._idle[slug], self._moments[slug] = {}, {}
+        asked = set(self._wanted.get(slug, ()))
+        # Services have the owners of the month that an instant lies in: mostly the same in all of them.
+        for undated, instants in self._undated.by_owners(self._idle_at[slug]):
+            of_these = [at for at in instants if at in asked]
+            self._read_instants(self._pools[slug], instants, of_these, undated.owned)
+
+    def _read_instants(
+        self, pool: Pool, instants: Sequence[int], asked: Sequence[int], owned: Mapping[str, str]
+    ) -> None:
+        slug, index = pool.slug, self._index.with_owned(owned)
         facts = read_levels(pool.pk, Span(min(instants) - 1, max(instants) + 1), self._void)
         levels = facts.effective.levels
-        timeline = load_timeline(np.unique(levels.who).tolist(), self._index)
-        seen = PoolInstants.of(resolve_holders(levels, timeline), self._index.holders, instants)
-        self._idle[slug] = dict(zip(seen.instants.tolist(), seen.idle().tolist(), strict=True))
+        timeline = load_timeline(np.unique(levels.who).tolist(), index)
+        seen = PoolInstants.of(resolve_holders(levels, timeline), index.holders, instants)
+        self._idle[slug] |= dict(zip(seen.instants.tolist(), seen.idle().tolist(), strict=True))
         if asked and pool.pk in self._waiting:
-            changes = read_changes(pool, Span(min(asked), max(asked) + 1), self._void, self._index)
-            found = moments(changes, asked, self._owners)
-            self._moments[slug] = {at: _seen_from(moment, at) for at, moment in found.items()}
+            changes = read_changes(pool, Span(min(asked), max(asked) + 1), self._void, index)
+            found = moments(changes, asked, owned)
+            self._moments[slug] |= {at: _seen_from(moment, at) for at, moment in found.items()}
         else:
-            self._moments[slug] = {at: self._without_shortage(seen, at) for at in asked}
+            self._moments[slug] |= {at: _without_shortage(seen, at, owned) for at in asked}
 
-    def _without_shortage(self, seen: PoolInstants, at_ms: int) -> Moment:
-        held = seen.held(at_ms)
-        split = split_at(seen.capacity_at(at_ms), held, self._owners)
-        return Moment(split, cover_own_services(held, self._owners), None)
+
+def _without_shortage(seen: PoolInstants, at_ms: int, owned: Mapping[str, str]) -> Moment:
+    held = seen.held(at_ms)
+    split = split_at(seen.capacity_at(at_ms), held, owned)
+    return Moment(split, cover_own_services(held, owned), None)
 
 
 @dataclass(frozen=True)

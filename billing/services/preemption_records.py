@@ -26,6 +26,7 @@ from billing.core.preemption_workload import Holding, victim_holding
 from billing.models import PreemptionRecord
 from billing.selectors.accounts import Accounts
 from billing.selectors.terms import MonthTerms
+from billing.selectors.undated import UndatedTerms
 from billing.services.allocation_facts import HolderIndex
 from billing.services.preemption_facts import Reported, VoidedRequests
 from billing.services.preemption_moments import IdlePools, Moments, announced_changes, announcement_for
@@ -73,14 +74,15 @@ class Records:
         known_ms: int,
         terms: MonthTerms,
         accounts: Accounts,
+        undated: UndatedTerms,
     ) -> None:
         self.works, self.said, self.pools, self.void, self.index = works, said, pools, void, index
-        self.known_ms, self.terms, self.accounts = known_ms, terms, accounts
+        self.known_ms, self.terms, self.accounts, self.undated = known_ms, terms, accounts, undated
         self.holder_ids = dict(Holder.objects.values_list("slug", "pk"))
 
     def build(self) -> list[PreemptionRecord]:
         decided, idle_at = self._instants()
-        moments = Moments(decided, idle_at, self.pools, self.void, self.index)
+        moments = Moments(decided, idle_at, self.pools, self.void, self.index, self.undated)
         standings = {
             work.key: self._standing(moments, work.preemption, work.preemption.victim) for work in self.works
         }
@@ -119,7 +121,8 @@ class Records:
         That all of it stays, because nothing of it was entitled, is known once it is shared out.
         """
         preemptor = preemption.preemptor
-        account = None if preemptor is None else self.accounts.of_holder(preemptor)
+        owners = self.undated.at(preemption.decided_at_ms).owners
+        account = None if preemptor is None else self.accounts.of_holder(preemptor, owners)
         policy = self.terms.preemption_policy_at(preemption.decided_at_ms)
         payer = payer_of(preemption, account, inside_reservation, policy)
         if payer is None:

@@ -25,6 +25,7 @@ from billing.models import PreemptionRecord, PreemptionShare
 from billing.selectors.accounts import Accounts
 from billing.selectors.serving_quotas import AskedQuota, serving_quotas
 from billing.selectors.terms import MonthTerms
+from billing.selectors.undated import UndatedTerms
 from billing.services.allocation_facts import HolderIndex, holder_at, load_timeline
 from billing.services.preemption_facts import VoidedRequests
 from billing.services.preemption_prices import PreemptionPrices
@@ -47,12 +48,15 @@ def share_preemptions(
     records = list(records_with_parties().filter(pk__in=ids))
     of_services = [record for record in records if record.victim.kind == HolderKind.SERVICE]
     by_slot = _by_slot(of_services, accounts)
-    weights = by_slot | _by_voided_requests(of_services, accounts)
+    weights = by_slot | _by_voided_requests(of_services, accounts, prices.undated)
     served = _served(of_services, by_slot)
     PreemptionShare.objects.filter(record__in=ids).delete()
     rows = []
     for record in records:
-        shares = split_share(_whole(record, accounts), weights.get(record.pk, {}), served.get(record.pk))
+        owners = prices.undated.at(to_ms(record.decided_at)).owners
+        shares = split_share(
+            _whole(record, accounts, owners), weights.get(record.pk, {}), served.get(record.pk)
+        )
         rows += [_row(record, share, accounts) for share in shares]
         record.entitled_milli_gpus = sum(share.entitled_milli_gpus for share in shares)
         policy = terms.preemption_policy_at(to_ms(record.decided_at))
@@ -69,9 +73,9 @@ def records_with_parties() -> QuerySet[PreemptionRecord]:
     return PreemptionRecord.objects.select_related("pool", "resumed_pool", "victim", "preemptor")
 
 
-def _whole(record: PreemptionRecord, accounts: Accounts) -> Share:
+def _whole(record: PreemptionRecord, accounts: Accounts, owners: Mapping[str, str]) -> Share:
     return Share(
-        accounts.of_holder(record.victim.slug),
+        accounts.of_holder(record.victim.slug, owners),
         record.milli_gpus,
         record.entitled_milli_gpus,
         record.waiting_gpu_us,
@@ -115,10 +119,10 @@ def record_charges(
     prices: PreemptionPrices,
 ) -> list[Charge]:
     """What moves between accounts for one record, per share and measure."""
-    payer = _payer(record, accounts)
+    decided_ms = to_ms(record.decided_at)
+    payer = _payer(record, accounts, prices.undated.at(decided_ms).owners)
     if payer is None:
         return []
-    decided_ms = to_ms(record.decided_at)
     policy: PreemptionPolicy = terms.preemption_policy_at(decided_ms)
     standing = Standing(
         on_demand=record.on_demand_milli_gpus,
@@ -145,11 +149,11 @@ def record_charges(
     ]
 
 
-def _payer(record: PreemptionRecord, accounts: Accounts) -> str | None:
+def _payer(record: PreemptionRecord, accounts: Accounts, owners: Mapping[str, str]) -> str | None:
     if record.charged_to == BY_PLATFORM:
         return PLATFORM
     if record.charged_to == BY_PREEMPTOR and record.preemptor is not None:
-        return accounts.of_holder(record.preemptor.slug)
+        return accounts.of_holder(record.preemptor.slug, owners)
     return None
 
 
@@ -181,7 +185,7 @@ def _served(
 
 
 def _by_voided_requests(
-    records: Sequence[PreemptionRecord], accounts: Accounts
+    records: Sequence[PreemptionRecord], accounts: Accounts, undated: UndatedTerms
 ) -> dict[uuid.UUID, dict[str, int]]:
     """record -> account -> GPU time of its voided requests, of records where some are known."""
     if not records:
@@ -199,7 +203,7 @@ def _by_voided_requests(
         of: defaultdict[str, int] = defaultdict(int)
         for identity, gpu_us in requests.gpu_us_of.items():
             holder = index.holders.slugs[holder_at(timeline, identity, to_ms(record.decided_at))]
-            of[accounts.of_holder(holder)] += gpu_us
+            of[accounts.of_holder(holder, undated.at(to_ms(record.decided_at)).owners)] += gpu_us
         weights[record.pk] = dict(of)
     return weights
 

@@ -19,6 +19,7 @@ from billing.core.preemption_workload import Holding
 from billing.models import Calibration, PreemptionRecord, PreemptionWait
 from billing.selectors.accounts import Accounts
 from billing.selectors.terms import MonthTerms
+from billing.selectors.undated import UndatedTerms
 from billing.services.allocation_facts import HolderIndex, void_events
 from billing.services.preemption_facts import (
     Victim,
@@ -50,7 +51,13 @@ class Rebuilt:
 
 
 def rebuild_preemptions(
-    span: Span, horizon_ms: int, terms: MonthTerms, accounts: Accounts, *, everything: bool = False
+    span: Span,
+    horizon_ms: int,
+    terms: MonthTerms,
+    accounts: Accounts,
+    undated: UndatedTerms,
+    *,
+    everything: bool = False,
 ) -> Rebuilt:
     """Measure again what is out of date among preemptions decided before the end of `span`.
 
@@ -68,7 +75,7 @@ def rebuild_preemptions(
     works = _measured(preemptions, void)
     pools = {pool.slug: pool for pool in Pool.objects.all()}
     known_ms = max(horizon_ms, _latest_horizon_ms())
-    records = Records(works, said, pools, void, index, known_ms, terms, accounts).build()
+    records = Records(works, said, pools, void, index, known_ms, terms, accounts, undated).build()
     _replace(keys, records, works, pools)
     _note_conflicts(keys, conflicts, works, pools)
     ids = [record.id for record in records]

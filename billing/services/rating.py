@@ -18,18 +18,19 @@ from billing.selectors.adjustments import credit_lines
 from billing.selectors.lines import unpriced_lines
 from billing.selectors.quantities import gpu_quantities, lent_pairs, pool_costs, pool_quantities, token_use
 from billing.selectors.terms import MonthTerms
+from billing.selectors.undated import UndatedTerms
 from billing.services.line_columns import columns_of
 from billing.services.preemption_lines import preemption_lines
 from billing.services.preemption_prices import PreemptionPrices
 from ledger.core.periods import Span
-from ledger.models import Ledger, Period, Pool
+from ledger.models import Period, Pool
 
 _BATCH = 2000
 RATING_CODES = ("price_missing",)
 
 
 def rate_month(
-    ledger: Ledger,
+    undated: UndatedTerms,
     terms: MonthTerms,
     span: Span,
     accounts: Accounts,
@@ -45,13 +46,13 @@ def rate_month(
     quantities = gpu_quantities(of_pools, span, accounts)
     idle, capacity = pool_quantities(of_pools, span)
     costs = pool_costs(capacity, terms.costs)
-    if ledger.mode == "cost_recovery":
+    if undated.recovers_cost_at(span.start_ms):
         lines = distribute_cost(costs, quantities, idle, terms.rating)
     else:
         lines = rate_gpu_time(quantities, idle, lent_pairs(of_pools, span), terms.rating)
         lines += cost_difference_lines(costs, lines)
     lines += _token_lines(terms, span)
-    prices = PreemptionPrices(ledger, terms.rating.prices)
+    prices = PreemptionPrices(undated, terms.rating.prices)
     lines += preemption_lines(terms, span, accounts, prices, preemptions)
     lines += credit_lines(span.start_ms)
     return sorted(lines, key=lambda line: (line.account, line.key))

@@ -49,6 +49,10 @@ class Period(models.Model):
     cut_sequence = models.BigIntegerField(null=True, help_text="the last booking a close includes")
     computed_at = models.DateTimeField(null=True)
     closed_at = models.DateTimeField(null=True)
+    closed_with = models.JSONField(
+        null=True,
+        help_text="mode, currency, showback and owners of services at the close: what has no date of its own",
+    )
 
     class Meta:
         constraints = [

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from importlib import import_module
+from typing import Any
 
 import pytest
+from django.db import connection, transaction
 
-from billing.models import Approval, CloseRun, Decision, StatementLine
+from billing.models import Approval, CloseRun, Decision, PreemptionRecord, StatementLine
+from billing.services.adjustments import closed_months_that_changed
 from billing.services.closing import STEPS
 from billing.services.deeds import decide
 from billing.services.disputes import adjust_dispute, open_dispute
-from billing.services.months import compute_month
+from billing.services.months import compute_month, is_up_to_date
 from billing.services.periods import open_review
 from billing.tasks import recompute_open_months
 from ledger.core.units import MICRO_PER_UNIT
-from ledger.models import Source, Tenant
+from ledger.models import Period, Source, Tenant
 from ledger.services.masters import map_identity
 from tests.scenarios.golden import (
     ANNA,
@@ -34,6 +38,7 @@ from tests.scenarios.golden import (
     billed,
     close,
     correction,
+    cost,
     frozen,
     holds,
     policy,
@@ -268,3 +273,75 @@ def test_a_resume_before_the_close_of_a_preemption_after_it(
     # Nothing is left for later.
     adjust(DECEMBER_5)
     assert adjustments("2026-12") == {}
+
+
+CHAT = {"slug": "chat", "pool": "h100", "key": "tokens", "service_basis": "measured"}
+WITHOUT_DATE = {
+    "mode": {"ledger": {"approvals": False, "mode": "cost_recovery"}},
+    "owner": {"service": [CHAT | {"owner": "beta"}]},
+    "no owner": {"service": [CHAT | {"owner": "platform"}]},
+}
+
+
+@pytest.mark.parametrize("changed", WITHOUT_DATE)
+def test_what_has_no_date_counts_for_a_closed_month_as_it_was(october: None, changed: str) -> None:
+    """acme owns chat, which holds 3 for six hours, one of them used, is preempted and preempts. Its adjustments are
+    those of a ledger in which nothing changed after the close; November follows the change."""
+    terms(ledger={"approvals": False}, service=[CHAT | {"owner": "acme"}])
+    policy(preemption_charged_to="preemptor")
+    cost("1.5")
+    calibrated(-9, 300)
+    chat = {"workload": "chat-0", "service": "chat"}
+    tell(
+        holds("chat", 0, 3, **chat),
+        holds("chat", 6, 0, **chat),
+        served("chat", "beta", 1, input_tokens=1000, output_tokens=0, gpu_seconds=3600),
+        # Still waits when everything else is over, so that every month measures it again.
+        preempted(5, "acme", 1, by="beta", victim=chat, lost_gpu_seconds=3600),
+        holds("beta", 744, 1),
+    )
+    close()
+    before = frozen()
+    _kept_alike_by_the_migration()
+
+    def adjusted() -> tuple[dict[tuple[str, str, str], tuple[float, float]], list[dict[str, Any]]]:
+        tell(
+            holds("gamma", 2, 6),
+            holds("gamma", 4, 0),
+            preempted(
+                3,
+                "beta",
+                1,
+                event_id="late",
+                preemptor=chat,
+                preemptor_source="structured",
+                lost_gpu_seconds=7200,
+            ),
+        )
+        for _ in range(2):
+            adjust()
+            compute_month(NEXT_MONTH, horizon=NOVEMBER_5)
+        proved()
+        assert frozen() == before
+        # Computing the one month and the other leaves nothing to do for either.
+        assert closed_months_that_changed() == [] and is_up_to_date(NEXT_MONTH, NOVEMBER_5)
+        return adjustments(), list(PreemptionRecord.objects.order_by("pk").values())
+
+    with transaction.atomic():
+        expected = adjusted()
+        unchanged = billed("2026-11")
+        transaction.set_rollback(True)
+    assert expected[0]
+    terms(**WITHOUT_DATE[changed])
+    assert adjusted() == expected
+    assert changed != "mode" or billed("2026-11") != unchanged
+
+
+def _kept_alike_by_the_migration() -> None:
+    """Months that were closed before keep what holds when the field comes."""
+    october = Period.objects.filter(pk="2026-10")
+    kept = october.get().closed_with
+    october.update(closed_with=None)
+    with connection.cursor() as cursor:
+        cursor.execute(import_module("ledger.migrations.0013_closed_with").KEEP)
+    assert october.get().closed_with == kept
