@@ -10,6 +10,7 @@ from billing.views.calibration import CalibrationPage
 from billing.views.closing import ClosingPage
 from billing.views.cluster import ClusterPage
 from billing.views.demand import DemandPage
+from billing.views.disputes import DisputePage, StatementLinePage
 from billing.views.effect import EffectPage
 from billing.views.lending import LendingPage
 from billing.views.months import Home, MonthFile, MonthPage, MonthsPage
@@ -20,7 +21,7 @@ from billing.views.pools import PoolPage
 from billing.views.preemptions import MonthPreemptionsPage, PreemptionPage
 from billing.views.quota import QuotaPage
 from billing.views.search import SearchPage
-from billing.views.statements import StatementFile, StatementLinePage, StatementPage, StatementPdf
+from billing.views.statements import StatementFile, StatementPage, StatementPdf
 from billing.views.terms import SettingsPage
 from billing.views.verification import VerificationPage
 from billing.views.workloads import WorkloadPage
@@ -41,6 +42,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path(f"{STATEMENT}<str:name>.csv", StatementFile.as_view(), name="statement-file"),
     path(f"{STATEMENT}statement.pdf", StatementPdf.as_view(), name="statement-pdf"),
     path(f"{STATEMENT}lines/<int:position>/", StatementLinePage.as_view(), name="statement-line"),
+    path(f"{STATEMENT}disputes/<uuid:dispute_id>/", DisputePage.as_view(), name="statement-dispute"),
     path("preemptions/<uuid:preemption_id>/", PreemptionPage.as_view(), name="preemption"),
     # A workload's id is whatever its scheduler made it, slashes included.
     path("workloads/<str:pool>/<path:workload>/", WorkloadPage.as_view(), name="workload"),

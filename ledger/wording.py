@@ -269,6 +269,11 @@ DISPUTE_PROBLEMS: Words = {
     "no_reason": _("Give a reason: it stays on record."),
     "already_open": _("This line has a dispute that is not settled: it goes on below."),
     "settled": _("This dispute is settled already."),
+    "line_changed": _(
+        "Nothing was disputed: the line has changed since this page was shown. Look at it again; what you wrote "
+        "stands below."
+    ),
+    "line_gone": _("Nothing was disputed: the line is no longer on the statement, which was computed anew."),
     "bad_amount": _("The amount is no decimal number above 0, with 6 places at most."),
     "too_much": _(
         "That is more than there is to give back: the amount billed, less what was given back for it before."

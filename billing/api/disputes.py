@@ -24,7 +24,7 @@ from billing.services.disputes import (
     DisputeError,
     adjust_dispute,
     answer_dispute,
-    open_dispute,
+    dispute_numbered,
     reject_dispute,
 )
 from billing.tasks import recompute_open_months
@@ -38,6 +38,10 @@ from ledger.models import Period, Tenant
 
 class DisputeBody(serializers.Serializer[Any]):
     line = serializers.IntegerField(min_value=1, help_text="number of the line in the statement")
+    sha256 = serializers.CharField(
+        required=False,
+        help_text="of the statement, as the line's row says it; needed of a draft, whose numbers change",
+    )
     reason = serializers.CharField()
 
 
@@ -90,7 +94,8 @@ def _refusals() -> Iterator[None]:
         with refusals():
             yield
     except DisputeError as error:
-        raise Problem(422 if error.code == "no_reason" else 409, error.code, str(error)) from None
+        status = 422 if error.code in ("no_reason", "unknown_line", "sha256_needed") else 409
+        raise Problem(status, error.code, str(error)) from None
 
 
 def _micro(amount: Decimal) -> int:
@@ -141,7 +146,13 @@ class DisputesView(ListView):
 class StatementDisputesView(ListView):
     """Disputes of a statement; a tenant opens one on a line of its own statement."""
 
-    examples = {"post": {"line": 3, "reason": "We held 4 GPUs, not 8, on 12 October."}}
+    examples = {
+        "post": {
+            "line": 3,
+            "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+            "reason": "We held 4 GPUs, not 8, on 12 October.",
+        }
+    }
 
     @extend_schema(operation_id="statements_disputes_list", responses=DisputeRow(many=True))
     def get(self, request: Request, statement_id: UUID) -> Response:
@@ -154,11 +165,10 @@ class StatementDisputesView(ListView):
         if statement.tenant_id not in self.access.tenant_ids:
             raise Problem(403, "not_allowed", "Only the tenant itself disputes its statement.")
         body = body_of(request, DisputeBody)
-        line = statement.lines.filter(position=body["line"]).first()
-        if line is None:
-            raise Problem(422, "unknown_line", f"{statement.number} has no line {body['line']}.")
         with _refusals():
-            dispute = open_dispute(line, body["reason"], actor_of(request))
+            dispute = dispute_numbered(
+                statement, body["line"], body.get("sha256", ""), body["reason"], actor_of(request)
+            )
         return Response(_row(disputes_for(self.access).get(pk=dispute.pk)), status=201)
 
 

@@ -57,8 +57,8 @@ class StatementRow(serializers.Serializer[Any]):
     issued_at = serializers.DateTimeField(allow_null=True)
 
 
-# A line without what its statement already says.
-LINE_COLUMNS = tuple(name for name in BILL if name not in {"statement", "month", "tenant", "sha256"})
+# A line without what its statement already says, but for the hash of the draft that its number is of.
+LINE_COLUMNS = tuple(name for name in BILL if name not in {"statement", "month", "tenant"})
 StatementLineRow = type(
     "StatementLineRow",
     (serializers.Serializer,),

@@ -95,6 +95,12 @@ class Line:
             )
         )
 
+    @staticmethod
+    def category_and_pool(key: str) -> tuple[str, str]:
+        """What a key says of a line that is gone; names of models, which may hold anything, come later in it."""
+        _kind, pool, _service, _class, _purpose, category, *_rest = key.split("|")
+        return category, pool
+
     def moved_to(self, account: str) -> Line:
         """The same line on the account that pays for it."""
         return replace(self, account=account, on_behalf_of=self.account)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from django.db import IntegrityError, transaction
+from django.utils.crypto import constant_time_compare
 
-from billing.models import Dispute, DisputeEvent, DisputeState, StatementLine
+from billing.models import Dispute, DisputeEvent, DisputeState, Statement, StatementLine, StatementState
+from billing.selectors.disputes import name_of_line
 from billing.services.credits import request_credit
 from ledger.services.audit import Actor, record
 
@@ -17,6 +19,49 @@ class DisputeError(ValueError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+@transaction.atomic
+def dispute_named(statement: Statement, name: str, amount: str, reason: str, by: Actor) -> Dispute:
+    """Dispute the line that a page showed, wherever it stands by now.
+
+    name: what `name_of_line` says of it. amount: in micro currency units as it was shown; empty: it had no price.
+
+    Raises:
+        DisputeError: as `open_dispute`; `line_gone`; `line_changed`: its amount is another by now.
+    """
+    lines = _held(statement).lines.order_by("position")
+    line = next((one for one in lines if constant_time_compare(name_of_line(one), name)), None)
+    if line is None:
+        raise DisputeError("line_gone", f"the line is no longer on {statement.number}")
+    if amount != ("" if line.amount_micro is None else str(line.amount_micro)):
+        raise DisputeError("line_changed", f"the line of {statement.number} has changed since it was shown")
+    return open_dispute(line, reason, by)
+
+
+@transaction.atomic
+def dispute_numbered(statement: Statement, position: int, sha256: str, reason: str, by: Actor) -> Dispute:
+    """Dispute the line that a program read. sha256: of the statement, as each of its rows says; numbers are of it.
+
+    Raises:
+        DisputeError: as `open_dispute`; `unknown_line`; `line_changed`: the statement has another hash by now;
+            `sha256_needed`: without it, a number of a draft may be another line's by now.
+    """
+    held = _held(statement)
+    if not sha256 and held.state == StatementState.DRAFT:
+        raise DisputeError("sha256_needed", f"{held.number} is a draft: say the sha256 that its rows have")
+    if sha256 and sha256 != held.sha256:
+        raise DisputeError("line_changed", f"{held.number} has changed since: read its lines again")
+    line = held.lines.filter(position=position).first()
+    if line is None:
+        raise DisputeError("unknown_line", f"{held.number} has no line {position}")
+    return open_dispute(line, reason, by)
+
+
+def _held(statement: Statement) -> Statement:
+    """It is not drafted anew before the transaction ends."""
+    rows = Statement.objects.select_for_update().only("number", "state", "sha256")
+    return rows.get(pk=statement.pk)
 
 
 def open_dispute(line: StatementLine, reason: str, by: Actor) -> Dispute:

@@ -11,6 +11,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from billing.core.bridge import Step
+from billing.core.rating_lines import Line
 from billing.models import Dispute, DisputeState, Statement
 from billing.selectors.borne import Borne
 from billing.selectors.capacity_shares import PoolShare
@@ -142,10 +143,9 @@ def _borne_totals(rows: list[Borne]) -> dict[str, int | None]:
 
 def disputes_table(rows: Callable[[], list[Dispute]], statement: Statement) -> Table:
     currency = statement.currency
-    categories = {line.key: line.category for line in statement.lines.all()}
     columns = [
         _line_in_dispute(),
-        Column("what", _("What"), of=lambda row: category_name(categories.get(row.line_key, ""))),
+        Column("what", _("What"), of=lambda row: category_name(Line.category_and_pool(row.line_key)[0])),
         Column("amount", _("Amount"), micro_in(currency), of="amount_micro", unit=currency),
         Column("state", _("State"), words(DISPUTE_STATES.__getitem__)),
         Column("opened_by", _("Opened by")),
@@ -173,20 +173,22 @@ def month_disputes_table(rows: Callable[[], list[Dispute]], currency: str) -> Ta
     return Table("disputes", in_turn, columns, label=_("Disputes"))
 
 
+def dispute_place(dispute: Dispute) -> str:
+    """On its line, where that stands by now; on a page of its own once the line is gone."""
+    of_statement = [dispute.statement.period_id, dispute.statement.tenant.slug]
+    if dispute.line_position is None:
+        return reverse("billing:statement-dispute", args=[*of_statement, dispute.pk])
+    return reverse("billing:statement-line", args=[*of_statement, dispute.line_position]) + "#dispute"
+
+
 def _line_in_dispute() -> Column:
     """The line where it stands by now: what comes before it moves it, and facts can take it away."""
-
-    def place(row: Dispute) -> str | None:
-        if row.line_position is None:
-            return None
-        named = [row.statement.period_id, row.statement.tenant.slug, row.line_position]
-        return reverse("billing:statement-line", args=named) + "#dispute"
 
     def shown(row: Dispute) -> Any:
         gone = format_html('<span class="muted">{}</span>', _("no longer on the statement"))
         return gone if row.line_position is None else row.line_position
 
-    return Column("line", _("Line"), of="line_position", link=place, html=shown)
+    return Column("line", _("Line"), of="line_position", link=dispute_place, html=shown)
 
 
 def _last_word(dispute: Dispute) -> str:

@@ -28,7 +28,6 @@ from billing.models import (
     Approval,
     Decision,
     Dispute,
-    DisputeState,
     PreemptionRecord,
     PreemptionShare,
     Statement,
@@ -51,7 +50,6 @@ from billing.selectors.pages_bill import (
     labels_inside,
     quota_of,
 )
-from billing.selectors.pages_lines import LineDetail, line_detail
 from billing.selectors.pages_months import HOLDER_CATEGORIES
 from billing.selectors.pages_preemptions import ShownPreemption, requeued_of, shown
 from billing.selectors.pages_proofs import statement_proofs
@@ -66,22 +64,14 @@ from billing.selectors.pages_statements import (
     preemptions_named,
 )
 from billing.selectors.preemption_rows import preemptions_of
-from billing.selectors.statements import statements_for
-from billing.services.approvals import ApprovalError, approve_statement
+from billing.services.approvals import approve_statement
 from billing.services.credits import request_credit
 from billing.services.deeds import decide
-from billing.services.disputes import (
-    DisputeError,
-    adjust_dispute,
-    answer_dispute,
-    open_dispute,
-    reject_dispute,
-)
 from billing.tasks import recompute_open_months
 from billing.views.as_of import KnownThenPage
 from billing.views.bill_lines import lines_table
+from billing.views.disputes import MoneyPage, amount_of, statement_or_404
 from billing.views.heat import Choice, choose
-from billing.views.line_tables import line_tables
 from billing.views.preemption_table import preemption_side_table
 from billing.views.statement_tables import (
     borne_table,
@@ -94,40 +84,17 @@ from billing.views.statement_tables import (
     shares_table,
     split_name,
 )
-from ledger.access import Access
-from ledger.core.units import parse_micro
 from ledger.models import PeriodState, Role
 from ledger.services.audit import Actor
-from ledger.views.acting import ActingPage, text_of
-from ledger.views.page import Page, billing_zone, shown_zone
+from ledger.views.acting import text_of
+from ledger.views.page import Page, billing_zone
 from ledger.views.tables import Table
-from ledger.wording import BRIDGE_STEPS, CATEGORY_MEANINGS, DISPUTE_PROBLEMS
+from ledger.wording import BRIDGE_STEPS, CATEGORY_MEANINGS
 
 PREEMPTIONS_A_SIDE = 12
 
 
-def statement_or_404(month: str, tenant: str, access: Access, *, with_content: bool = False) -> Statement:
-    """The same 404 whether there is no such statement or it is somebody else's."""
-    rows = statements_for(access).filter(period=month, tenant__holder__slug=tenant)
-    statement = (rows.defer(None) if with_content else rows).first()
-    if statement is None:
-        raise Http404
-    return statement
-
-
-class _DisputablePage(ActingPage):
-    """What a person's word about money can be refused for, in words."""
-
-    refused = (DisputeError, ApprovalError)
-
-    def may_act(self) -> bool:
-        return True  # who sees a statement may say something about it; each step asks for its own right
-
-    def words_for(self, error: Exception) -> str:
-        return str(DISPUTE_PROBLEMS.get(getattr(error, "code", ""), error))
-
-
-class StatementPage(KnownThenPage, _DisputablePage):
+class StatementPage(KnownThenPage, MoneyPage):
     """The bill, top to bottom as a person reads it."""
 
     template = "billing/statement.html"
@@ -377,94 +344,6 @@ class StatementPdf(Page):
         return response
 
 
-class StatementLinePage(_DisputablePage):
-    """What one line is the sum of: days, then the hours of a day, and the work that ran then; and its dispute."""
-
-    template = "billing/line.html"
-
-    @cached_property
-    def line(self) -> StatementLine:
-        statement = statement_or_404(self.kwargs["month"], self.kwargs["tenant"], self.access)
-        return _line_or_404(statement, self.kwargs["position"])
-
-    @cached_property
-    def detail(self) -> LineDetail:
-        day = self.request.GET.get("day", "")
-        return line_detail(self.line.statement, self.line, self.access, day, shown_zone(self.request))
-
-    def tables(self, month: str, tenant: str, position: int) -> list[Table]:
-        return line_tables(
-            self.line,
-            lambda: self.detail,
-            leads_to_pools=self.access.sees_all_tenants,
-            zone=shown_zone(self.request),
-        )
-
-    def context(self, month: str, tenant: str, position: int) -> dict[str, Any]:
-        line, statement = self.line, self.line.statement
-        disputes = list(disputes_for(self.access).filter(statement=statement, line_key=line.key))
-        return {
-            "month": month,
-            "statement": statement,
-            "tenant": statement.tenant,
-            "line": line,
-            "records": preemptions_named([line], self.access),
-            "detail": self.detail,
-            "zone": shown_zone(self.request).key,
-            "disputes": disputes,
-            "open_dispute": next((one for one in disputes if one.state in ("open", "answered")), None),
-            "may_dispute": statement.tenant_id in self.access.tenant_ids
-            and all(one.state in ("adjusted", "rejected") for one in disputes),
-            "typed": self.request.POST,
-        }
-
-    def do(self, form: QueryDict, by: Actor, **kwargs: Any) -> str:
-        """The tenant disputes the line; finance answers."""
-        statement = statement_or_404(kwargs["month"], kwargs["tenant"], self.access)
-        line = _line_or_404(statement, kwargs["position"])
-        deed, text = form.get("deed", ""), text_of(form, "text")
-        if deed == "dispute":
-            if statement.tenant_id not in self.access.tenant_ids:
-                raise PermissionDenied
-            open_dispute(line, text, by)
-            return _("The dispute is open. Finance answers it here; what is said stays on record.")
-        if not self.access.is_finance:
-            raise PermissionDenied
-        return self._answer(self._dispute(statement, line, form), deed, text, form, by)
-
-    def _dispute(self, statement: Statement, line: StatementLine, form: QueryDict) -> Dispute:
-        try:
-            wanted = UUID(form.get("dispute", ""))
-        except ValueError:
-            raise Http404 from None
-        rows = disputes_for(self.access).filter(pk=wanted, statement=statement, line_key=line.key)
-        dispute = rows.first()
-        if dispute is None:
-            raise Http404
-        return dispute
-
-    @staticmethod
-    def _answer(dispute: Dispute, deed: str, text: str, form: QueryDict, by: Actor) -> str:
-        if deed == "answer":
-            answer_dispute(dispute, text, by)
-            return _("Answered; the dispute stays open.")
-        if deed == "reject":
-            reject_dispute(dispute, text, by)
-            return _("The dispute is rejected.")
-        if deed != "adjust":
-            raise PermissionDenied
-        state = adjust_dispute(dispute, amount_of(form), text, by).state
-        soon(recompute_open_months.delay)
-        if state == DisputeState.ADJUSTED:
-            if dispute.statement.period.state == PeriodState.CLOSED:
-                return _(
-                    "The adjustment is granted. This statement is closed and stays as it is: the statement of the "
-                    "earliest month that is not closed shows it, once it is computed."
-                )
-            return _("The adjustment is granted; the statement shows it once it is computed.")
-        return _("The adjustment is proposed. A second person in finance decides it on the statement.")
-
-
 def _credit_granted(statement: Statement) -> str:
     """Where the tenant will see it: a closed statement never changes (domain.md section 10)."""
     if statement.period.state == PeriodState.CLOSED:
@@ -473,21 +352,3 @@ def _credit_granted(statement: Statement) -> str:
             "month that is not closed shows it, once it is computed."
         )
     return _("The credit is granted; the statement shows it once it is computed.")
-
-
-def _line_or_404(statement: Statement, position: int) -> StatementLine:
-    line = statement.lines.filter(position=position).first()
-    if line is None:
-        raise Http404
-    return line
-
-
-def amount_of(form: QueryDict) -> int:
-    """The amount that was typed, in micro units. Raises DisputeError `bad_amount`."""
-    try:
-        amount_micro = parse_micro(text_of(form, "amount", 30))
-    except ValueError:
-        raise DisputeError("bad_amount", "not a decimal number") from None
-    if not 0 < amount_micro < 2**63:
-        raise DisputeError("bad_amount", "a credit is more than 0")
-    return amount_micro

@@ -36,6 +36,7 @@ HEADINGS = (
     _("cached input tokens"),
     _("calibrated from"),
     _("can be retried"),
+    _("blocks"),
     _("can be waived"),
     _("capacity gpu hours"),
     _("capacity gpus"),

@@ -11,6 +11,7 @@ from django.test import Client
 from billing.models import (
     Alert,
     AlertRule,
+    Dispute,
     GpuPrice,
     Policy,
     PreemptionRecord,
@@ -18,6 +19,7 @@ from billing.models import (
     Statement,
     VerificationRun,
 )
+from billing.services.disputes import open_dispute
 from billing.services.months import compute_month
 from billing.services.verification import run_verification, start_verification
 from ingest.models import Batch
@@ -204,6 +206,12 @@ def alert_of_acme(pool: Pool) -> Alert:
     )
     alert.audience.set([Tenant.objects.get(holder__slug="acme")])
     return alert
+
+
+def dispute_of_acme(books: Books) -> Dispute:
+    """Of its first line; opened once."""
+    found = Dispute.objects.first()
+    return found or open_dispute(books.statement("acme").lines.get(position=1), "too much", Actor("viewer"))
 
 
 def line_position(statement: Statement, category: str, kind: str = "usage") -> int:

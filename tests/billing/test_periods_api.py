@@ -13,12 +13,14 @@ from billing.models import CloseRun, Decision, Statement
 from billing.services import closing, periods
 from billing.services.closing import run_close
 from billing.services.deeds import decide
+from billing.services.months import compute_month
 from billing.services.periods import open_review
 from billing.tasks import close_month
 from ledger.management.base import BadInput, CommandFailed
 from ledger.models import AuditEntry, FactFinding, Pool, Tenant, User
+from ledger.services.masters import mark_pools_dirty
 from ledger.services.tokens import create_api_token
-from tests.billing.closed_months import ANNA, BO, NOVEMBER_5, OCTOBER, closable_ledger, close
+from tests.billing.closed_months import ANNA, BO, NOVEMBER_5, OCTOBER, closable_ledger, close, hold
 from tests.billing.level_facts import hour
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
@@ -120,6 +122,27 @@ def test_an_override_by_two_people(pool: Pool) -> None:
     assert post(bo, decision, 200, decision="approved", note="seen")["decided_by"] == "bo"
     post(anna, "periods/2026-10/close/", 202)
     assert run_close(CloseRun.objects.get().pk).state == "done"
+
+
+def test_a_line_of_a_draft_is_disputed_by_the_hash_that_its_row_says(pool: Pool) -> None:
+    """Numbers change when a draft is computed again: the hash says which draft they are of."""
+    open_review(OCTOBER, ANNA, now=NOVEMBER_5)
+    beta = client("tenant_viewer", "beta")
+    path = f"statements/{Statement.objects.get(number='2026-10-beta').pk}/"
+    row = get(beta, f"{path}lines/")["results"][0]
+    wrong = {"line": row["line"], "reason": "we held 2"}
+    assert post(beta, f"{path}disputes/", 422, **wrong)["code"] == "sha256_needed"
+    hold(pool, "wl-0", "beta", 0, 1, 1_000)
+    mark_pools_dirty([pool.pk], hour(0))
+    compute_month(OCTOBER, horizon=NOVEMBER_5)
+    assert post(beta, f"{path}disputes/", 409, **wrong, sha256=row["sha256"])["code"] == "line_changed"
+    again = get(beta, f"{path}lines/")["results"][0]
+    assert (
+        post(beta, f"{path}disputes/", 422, line=99, reason="?", sha256=again["sha256"])["code"]
+        == "unknown_line"
+    )
+    dispute = post(beta, f"{path}disputes/", 201, **wrong, sha256=again["sha256"])
+    assert dispute["amount"] == again["amount"].removesuffix(".00")
 
 
 def test_a_dispute_is_the_tenants_and_finances_business(pool: Pool) -> None:

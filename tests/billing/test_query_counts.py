@@ -31,6 +31,7 @@ from billing.models import (
     Alert,
     AlertSubscription,
     Budget,
+    Dispute,
     PreemptionRecord,
     ReconciliationLine,
     Statement,
@@ -193,6 +194,10 @@ def arguments() -> Arguments:
         "billing:statement-line": {
             **of_statement,
             "position": disputable(statement)[0].position,
+        },
+        "billing:statement-dispute": {
+            **of_statement,
+            "dispute_id": Dispute.objects.filter(statement=statement).order_by("opened_at", "pk")[0].pk,
         },
         "billing:preemption": {"preemption_id": first.pk},
         "billing:workload": {"pool": first.pool.slug, "workload": first.victim_workload},

@@ -19,6 +19,7 @@ from tests.billing.page_books import (
     Books,
     alert_of_acme,
     client_of,
+    dispute_of_acme,
     line_position,
     token_of_acme,
     verification_run,
@@ -66,6 +67,10 @@ RULES: dict[str, Rule] = {
             "tenant": "acme",
             "position": line_position(books.statement("acme"), "reserved_used"),
         },
+    ),
+    "billing:statement-dispute": Rule(
+        ("finance", "auditor", *ACME),
+        lambda books: {"month": MONTH, "tenant": "acme", "dispute_id": dispute_of_acme(books).pk},
     ),
     "billing:preemption": Rule((*RUNNERS, *ACME, *GAMMA), lambda books: {"preemption_id": books.record.pk}),
     "billing:workload": Rule(

@@ -18,9 +18,11 @@ from billing.models import (
     DisputeState,
     Statement,
     StatementApproval,
+    StatementLine,
     StatementState,
     WorkloadDay,
 )
+from billing.services.credits import request_credit
 from billing.services.deeds import decide
 from billing.services.months import compute_month
 from ledger.core.periods import Month
@@ -39,6 +41,7 @@ from ledger.models import (
     User,
 )
 from ledger.services.audit import Actor
+from tests.billing.closed_months import ANNA
 from tests.billing.level_facts import hour, identity, make_service
 from tests.billing.page_books import (
     HOURS_OF_OCTOBER,
@@ -135,6 +138,19 @@ def line_path(books: Books) -> str:
     return f"{ACME}lines/{line_position(books.statement('acme'), 'reserved_idle')}/"
 
 
+def disputing(client: Client, path: str, text: str) -> dict[str, str]:
+    """The form on a line's page, as the browser sends it: what it holds unseen, and what was typed."""
+    page = client.get(path).content.decode()
+    form = next((one for one in page.split("<form") if 'value="dispute"' in one), "")
+    hidden = re.findall(r'<input type="hidden" name="(line|amount)" value="([^"]*)"', form)
+    return {"deed": "dispute", "text": text, **dict(hidden)}
+
+
+def answer_path() -> str:
+    """Where the last dispute is answered, whatever became of its line."""
+    return f"{ACME}disputes/{Dispute.objects.latest('opened_at').pk}/"
+
+
 def said(response: Any) -> str:
     return " ".join(str(message) for message in response.context["messages"])
 
@@ -142,23 +158,26 @@ def said(response: Any) -> str:
 def test_a_dispute_from_the_tenants_form_to_the_credit(books: Books, people: dict[str, User]) -> None:
     path = line_path(books)
     viewer, finance = client_of(people["viewer-of-acme"]), client_of(people["finance"])
-    assert viewer.post(path, {"deed": "dispute", "text": "  "}).status_code == 422
-    opened = viewer.post(path, {"deed": "dispute", "text": "we released it"}, follow=True)
+    form = disputing(viewer, path, "we released it")
+    assert viewer.post(path, {**form, "text": "  "}).status_code == 422
+    opened = viewer.post(path, form, follow=True)
     assert "The dispute is open" in said(opened)
     dispute = Dispute.objects.get()
     assert (dispute.opened_by, dispute.amount_micro) == ("viewer-of-acme", 16 * MICRO_PER_UNIT)
-    again = viewer.post(path, {"deed": "dispute", "text": "again"})
+    again = viewer.post(path, {**form, "text": "again"})
     assert again.status_code == 422 and "not settled" in shown_text(again)
     assert ">Dispute this line<" not in viewer.get(path).content.decode()
 
-    answer = {"dispute": str(dispute.pk), "text": "looking"}
-    finance.post(path, {**answer, "deed": "answer"})
+    answer, to = {"text": "looking"}, answer_path()
+    assert f'action="{to}"' in finance.get(path).content.decode()
+    finance.post(to, {**answer, "deed": "answer"})
     for amount in ("", "0", "-1", "x", "1.1234567"):
-        refused = finance.post(path, {**answer, "deed": "adjust", "amount": amount})
+        refused = finance.post(to, {**answer, "deed": "adjust", "amount": amount})
         assert refused.status_code == 422, amount
-    refused = finance.post(path, {**answer, "deed": "adjust", "amount": "16.01"})
+    refused = finance.post(to, {**answer, "deed": "adjust", "amount": "16.01"})
     assert refused.status_code == 422 and "more than there is to give back" in shown_text(refused)
-    proposed = finance.post(path, {**answer, "deed": "adjust", "amount": "6.5", "text": "half"}, follow=True)
+    proposed = finance.post(to, {**answer, "deed": "adjust", "amount": "6.5", "text": "half"}, follow=True)
+    assert proposed.request["PATH_INFO"] == path
     assert "A second person" in said(proposed)
     decide(Approval.objects.get().pk, Decision.APPROVED, Actor("bo"))
     history = viewer.get(path).context["disputes"][0].events.all()
@@ -172,16 +191,16 @@ def test_a_dispute_from_the_tenants_form_to_the_credit(books: Books, people: dic
     assert head == ("line", "what", "amount", "state", "opened_by", "opened_at", "last_word")
     assert row[1:5] == ("Reserved-but-idle", "16", "adjusted", "viewer-of-acme")
     assert Credit.objects.get().amount_micro == 6_500_000
-    assert finance.post(path, {**answer, "deed": "reject"}).status_code == 422
+    assert finance.post(to, {**answer, "deed": "reject"}).status_code == 422
 
 
 def test_a_dispute_leads_to_its_line_wherever_that_stands(books: Books, people: dict[str, User]) -> None:
     """Its own adjustment puts a line before it; later the facts leave nothing of the line at all."""
     path = line_path(books)
     viewer, finance, auditor = (client_of(people[name]) for name in ("viewer-of-acme", "finance", "auditor"))
-    viewer.post(path, {"deed": "dispute", "text": "we released it"})
+    viewer.post(path, disputing(viewer, path, "we released it"))
     dispute = Dispute.objects.get()
-    finance.post(path, {"deed": "adjust", "dispute": str(dispute.pk), "text": "so you did", "amount": "6.5"})
+    finance.post(answer_path(), {"deed": "adjust", "text": "so you did", "amount": "6.5"})
     decide(Approval.objects.get().pk, Decision.APPROVED, Actor("bo"))
     compute_month(Month.parse(MONTH), horizon=hour(HOURS_OF_OCTOBER))
     statement = books.statement("acme")
@@ -221,6 +240,8 @@ def test_a_dispute_leads_to_its_line_wherever_that_stands(books: Books, people: 
         answer = client.get(page)
         assert '#dispute"' not in answer.content.decode()
         assert "no longer on the statement" in shown_text(answer)
+        assert f'href="{answer_path()}"' in answer.content.decode()
+        assert "so you did" in shown_text(client.get(answer_path()))
         assert cells(client, page) == ("", "so you did")
     assert api_lines(viewer) == api_lines(finance) == [None] * 2
     line.save()
@@ -229,17 +250,88 @@ def test_a_dispute_leads_to_its_line_wherever_that_stands(books: Books, people: 
 
 
 def test_finance_rejects_a_dispute(books: Books, people: dict[str, User]) -> None:
-    path = line_path(books)
-    client_of(people["admin-of-acme"]).post(path, {"deed": "dispute", "text": "why"})
-    dispute = str(Dispute.objects.get().pk)
-    client_of(people["finance"]).post(path, {"deed": "reject", "dispute": dispute, "text": "it was reserved"})
+    path, admin = line_path(books), client_of(people["admin-of-acme"])
+    admin.post(path, disputing(admin, path, "why"))
+    client_of(people["finance"]).post(answer_path(), {"deed": "reject", "text": "it was reserved"})
     assert Dispute.objects.get().state == DisputeState.REJECTED
-    assert ">Dispute this line<" in client_of(people["admin-of-acme"]).get(path).content.decode()
+    assert ">Dispute this line<" in admin.get(path).content.decode()
+
+
+def moved(books: Books, path: str) -> str:
+    """The line's address, once a credit has put another line before it."""
+    request_credit(
+        Tenant.objects.get(holder__slug="acme"), Period.objects.get(month=MONTH), 1_000_000, "a gift", ANNA
+    )
+    decide(Approval.objects.latest("requested_at").pk, Decision.APPROVED, Actor("bo"))
+    compute_month(Month.parse(MONTH), horizon=hour(HOURS_OF_OCTOBER))
+    now = line_path(books)
+    assert now != path, "nothing has moved: this test looks at nothing"
+    return now
+
+
+def test_a_dispute_is_of_the_line_that_was_shown_wherever_it_stands_by_then(
+    books: Books, people: dict[str, User]
+) -> None:
+    path, viewer = line_path(books), client_of(people["viewer-of-acme"])
+    form = disputing(viewer, path, "we released it")
+    # What names the line says nothing of whom it is about: its key can name others.
+    assert re.fullmatch(r"[0-9a-f]{64}", form["line"])
+    now = moved(books, path)
+    opened = viewer.post(path, form, follow=True)
+    assert opened.request["PATH_INFO"] == now
+    line = books.statement("acme").lines.get(category="reserved_idle")
+    assert Dispute.objects.get().line_key == line.key
+
+
+def test_a_line_that_changed_since_it_was_shown_is_not_disputed_unseen(
+    books: Books, people: dict[str, User]
+) -> None:
+    path, viewer = line_path(books), client_of(people["viewer-of-acme"])
+    form = disputing(viewer, path, "we released it")
+    for broken in ({"line": ""}, {"line": "0" * 64}, {"amount": ""}, {"amount": "x"}):
+        refused = viewer.post(path, {**form, **broken}, follow=True)
+        assert not Dispute.objects.exists(), broken
+        assert "has changed since" in refused.content.decode() or "no longer on" in refused.content.decode()
+    line = books.statement("acme").lines.get(category="reserved_idle")
+    StatementLine.objects.filter(pk=line.pk).update(amount_micro=1)
+    refused = viewer.post(path, form)
+    assert refused.status_code == 422 and "has changed since" in shown_text(refused)
+    assert "we released it" in refused.content.decode()
+    assert not Dispute.objects.exists()
+    line.delete()
+    gone = viewer.post(path, form, follow=True)
+    assert gone.request["PATH_INFO"] == ACME
+    assert "no longer on the statement" in said(gone)
+    assert not Dispute.objects.exists()
+
+
+def test_a_dispute_whose_line_is_gone_is_answered_on_its_own_page(
+    books: Books, people: dict[str, User]
+) -> None:
+    path = line_path(books)
+    viewer, finance = client_of(people["viewer-of-acme"]), client_of(people["finance"])
+    viewer.post(path, disputing(viewer, path, "we released it"))
+    StatementLine.objects.filter(key=Dispute.objects.get().line_key).delete()
+    page = finance.get(answer_path())
+    assert "no longer on the statement" in shown_text(page)
+    assert "Reserved-but-idle" in shown_text(page) and "16" in shown_text(page)
+    assert 'name="amount"' not in page.content.decode()
+    adjusted = finance.post(answer_path(), {"deed": "adjust", "text": "so you did", "amount": "1"})
+    assert adjusted.status_code == 422
+    assert "Answered" in said(
+        finance.post(answer_path(), {"deed": "answer", "text": "it is gone"}, follow=True)
+    )
+    rejected = finance.post(answer_path(), {"deed": "reject", "text": "nothing is billed"}, follow=True)
+    assert "The dispute is rejected." in said(rejected)
+    seen = shown_text(viewer.get(answer_path()))
+    assert "it is gone" in seen and "nothing is billed" in seen
+    elsewhere = answer_path().replace("/acme/", "/gamma/")
+    assert finance.get(elsewhere).status_code == 404
 
 
 def test_who_may_dispute_and_who_may_answer(books: Books, people: dict[str, User]) -> None:
     path = line_path(books)
-    dispute = {"deed": "dispute", "text": "no"}
+    dispute = disputing(client_of(people["viewer-of-acme"]), path, "no")
     statuses = {name: client_of(user).post(path, dispute).status_code for name, user in people.items()}
     assert statuses == {
         "finance": 403,
@@ -251,15 +343,14 @@ def test_who_may_dispute_and_who_may_answer(books: Books, people: dict[str, User
         "viewer-of-delta": 404,
         "nobody": 404,
     }
-    of_acme = Dispute.objects.get()
-    answer = {"deed": "reject", "text": "no", "dispute": str(of_acme.pk)}
+    answer, to = {"deed": "reject", "text": "no"}, answer_path()
     answered = {
-        name: client_of(user).post(path, answer).status_code
+        name: client_of(user).post(to, answer).status_code
         for name, user in people.items()
         if name != "finance"
     }
     assert answered == {
-        "platform": 403,
+        "platform": 404,
         "auditor": 403,
         "admin-of-acme": 403,
         "viewer-of-acme": 403,
@@ -267,9 +358,9 @@ def test_who_may_dispute_and_who_may_answer(books: Books, people: dict[str, User
         "viewer-of-delta": 404,
         "nobody": 404,
     }
-    assert client_of(people["finance"]).post(path, {**answer, "dispute": "x"}).status_code == 404
-    elsewhere = f"{ACME}lines/{line_position(books.statement('acme'), 'reserved_used')}/"
-    assert client_of(people["finance"]).post(elsewhere, answer).status_code == 404
+    assert client_of(people["finance"]).post(path, answer).status_code == 403
+    assert client_of(people["finance"]).post(to, {"deed": "x", "text": "no"}).status_code == 403
+    assert client_of(people["finance"]).get(f"{ACME}disputes/{books.record.pk}/").status_code == 404
     # What is said in a dispute is between the tenant, finance and auditors.
     seen = {
         name: len(client_of(people[name]).get(path).context["disputes"])
@@ -329,7 +420,8 @@ def test_what_is_granted_for_a_closed_month_is_said_to_come_later(
     books: Books, people: dict[str, User]
 ) -> None:
     viewer, finance = client_of(people["viewer-of-acme"]), client_of(people["finance"])
-    viewer.post(line_path(books), {"deed": "dispute", "text": "we released it"})
+    path = line_path(books)
+    viewer.post(path, disputing(viewer, path, "we released it"))
     given = {"deed": "credit", "amount": "1", "reason": "outage"}
     finance.post(ACME, given)
     Period.objects.filter(month=MONTH).update(
@@ -341,8 +433,8 @@ def test_what_is_granted_for_a_closed_month_is_said_to_come_later(
     answers = [client_of(second).post(ACME, decision, follow=True)]
     Ledger.objects.update(options={"approvals": False})
     answers.append(finance.post(ACME, given, follow=True))
-    adjusted = {"deed": "adjust", "dispute": str(Dispute.objects.get().pk), "text": "half", "amount": "1"}
-    answers.append(finance.post(line_path(books), adjusted, follow=True))
+    adjusted = {"deed": "adjust", "text": "half", "amount": "1"}
+    answers.append(finance.post(answer_path(), adjusted, follow=True))
     for answer in answers:
         assert "is granted. This statement is closed and stays as it is" in said(answer)
     assert Credit.objects.count() == 3
