@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models.functions import Now
 
 
 class BatchState(models.TextChoices):
@@ -61,6 +62,10 @@ class QuarantinedEvent(models.Model):
     event_id = models.TextField(blank=True)
     source_uri = models.TextField(blank=True)
     occurred_at = models.DateTimeField(null=True)
+    attributed_at = models.DateTimeField(
+        db_default=Now(),
+        help_text="where no time could be read: the newest instant it speaks of, else when it first came",
+    )
     reason = models.CharField(max_length=40)
     detail = models.TextField(blank=True)
     raw = models.BinaryField()

@@ -20,7 +20,7 @@ from ingest.selectors.sources import Gap, SourceRow
 from ingest.services.retrying import HOPELESS
 from ledger.models import Event, IdentityMapping
 from ledger.selectors.silence import OpenHolder
-from ledger.templatetags.figures import batch_state
+from ledger.templatetags.figures import batch_state, instant
 from ledger.views.tables import (
     CODE,
     COUNT,
@@ -94,7 +94,7 @@ def quarantine_lines_table(rows: Callable[[], QuerySet[QuarantinedEvent]], *, ca
             Column("reason", _("Reason"), CODE, field="reason", filter=Filter(exact=True)),
             Column("detail", _("Detail"), css=lambda row: "wide"),
             Column("adapter", _("Adapter"), field="adapter"),
-            Column("time", _("Time"), INSTANT, of="occurred_at", field="occurred_at"),
+            Column("time", _("Time"), INSTANT, of="occurred_at", field="occurred_at", html=_time_of),
             Column(
                 "state",
                 _("State"),
@@ -373,6 +373,16 @@ def _resolution(row: QuarantinedEvent) -> Any:
     if row.resolved_at:
         return QUARANTINE_STATES.get(row.resolution, row.resolution)
     return format_html('<span class="alarm">{}</span>', pgettext("quarantine", "open"))
+
+
+def _time_of(row: QuarantinedEvent) -> Any:
+    """Its time; where it has none, the instant by which it counts to a month, told as such."""
+    if row.occurred_at is not None:
+        return instant(row.occurred_at)
+    why = _(
+        "It has no time that could be read: it counts in the month of the newest instant it speaks of, or it came."
+    )
+    return format_html('<span class="muted" title="{}">≈ {}</span>', why, instant(row.attributed_at))
 
 
 def booked_table(rows: Callable[[], QuerySet[Event]]) -> Table:

@@ -19,10 +19,13 @@ from django.utils.module_loading import import_string
 @dataclass(frozen=True, slots=True)
 class InboxEvidence:
     """unprocessed: ids of batches that are not booked yet. quarantined: reason -> number of events of the month
-    that wait for a person; an event whose instant nobody could read counts for every month."""
+    that wait for a person; one whose instant nobody could read counts where the newest instant that it speaks of lies,
+    else where it came in. elsewhere: the same of other months, as far as it may concern this one: what came later
+    without a time, and what is of a month before."""
 
     unprocessed: tuple[int, ...] = ()
     quarantined: tuple[tuple[str, int], ...] = ()
+    elsewhere: tuple[tuple[str, int], ...] = ()
 
 
 InboxProvider = Callable[[datetime, datetime], InboxEvidence]

@@ -74,6 +74,7 @@ class MonthEvidence:
     earlier_open: months before this one that are not closed. behind: what is not computed yet. unproved: broken
     invariants. unreconciled: differences from others' totals that nothing and nobody explains. stale_approvals:
     numbers of statements whose draft changed after it was approved. unapproved: how many drafts nobody approved at all.
+    quarantined_elsewhere: what is refused of months before, or came later without a time.
     awaiting_approval: what concerns the month's amounts and waits for a second person.
     """
 
@@ -83,6 +84,7 @@ class MonthEvidence:
     behind: Sequence[Sentence] = ()
     unprocessed: Sequence[Sentence] = ()
     quarantined: Sequence[Sentence] = ()
+    quarantined_elsewhere: Sequence[Sentence] = ()
     unattributed: Sequence[Sentence] = ()
     unreconciled: Sequence[Sentence] = ()
     exceptions: Sequence[Sentence] = ()
@@ -111,6 +113,7 @@ def checklist(seen: MonthEvidence) -> list[Item]:
         _item("complete", _sources(incomplete(seen))),
         _item("silence", _sources(silent(seen))),
         _item("approvals", drafts, can_be_waived=False),
+        _informs("quarantine_elsewhere", seen.quarantined_elsewhere),
         _informs("drafts", seen.unapproved),
         _informs("second_person", seen.awaiting_approval),
     ]

@@ -91,6 +91,7 @@ CHECKLIST = declare(
         "checklist_complete": _("Every source is complete past the end of the month"),
         "checklist_silence": _("No source is silent"),
         "checklist_approvals": _("Approved drafts are what was approved"),
+        "checklist_quarantine_elsewhere": _("Nothing of another month in quarantine may concern this one"),
         "checklist_drafts": _("Every draft is approved"),
         "checklist_second_person": _("Nothing waits for a second person"),
     }

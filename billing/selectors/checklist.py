@@ -74,6 +74,9 @@ def month_evidence(period: Period, now: datetime, unproved: list[Sentence] | Non
         quarantined=[
             sentence("quarantined", reason=reason, count=count) for reason, count in inbox.quarantined
         ],
+        quarantined_elsewhere=[
+            sentence("quarantined", reason=reason, count=count) for reason, count in inbox.elsewhere
+        ],
         unattributed=_unattributed(period),
         unreconciled=unexplained_differences(period),
         exceptions=_exceptions(period),

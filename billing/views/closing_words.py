@@ -18,7 +18,13 @@ REMEDIES: dict[str, Text] = {
     "order": _("Months close strictly in order: close the earlier one first."),
     "computed": _("The ledger computes by itself every minute; opening the review computes at once."),
     "batches": _("Wait for the worker, or see whether it runs."),
-    "quarantine": _("Correct the cause (often a missing pool or service), then retry."),
+    "quarantine": _(
+        "Correct the cause (often a missing pool or service), then retry; dismiss what shall never be booked."
+    ),
+    "quarantine_elsewhere": _(
+        "What came later without a readable time, or is of an earlier month. Booked after the close it becomes "
+        "an adjustment; dismiss what shall never be booked."
+    ),
     "attribution": _("Map the identity to a tenant; its GPU time moves from suspense to that bill."),
     "exceptions": _("Each exception on this page says what to do about it."),
     "prices": _("Add the price to the rate card; the amounts follow."),
@@ -109,6 +115,7 @@ def _places(month: str) -> dict[str, str]:
         "computed": ingest,
         "batches": f"{ingest}#batches",
         "quarantine": reverse("ingest:quarantine"),
+        "quarantine_elsewhere": reverse("ingest:quarantine"),
         "attribution": reverse("ingest:identities"),
         "exceptions": f"{here}#exceptions",
         "prices": f"{here}#exceptions",

@@ -31,6 +31,9 @@ class QuarantineRow(serializers.Serializer[Any]):
     event = serializers.CharField(help_text="id of the event, as far as it could be read")
     source = serializers.CharField()  # type: ignore[assignment]  # the row's, not DRF's
     time = serializers.DateTimeField(allow_null=True)
+    counts_at = serializers.DateTimeField(
+        help_text="in whose month it blocks the close: its time, else the newest it speaks of, else when it came"
+    )
     reason = serializers.CharField()
     detail = serializers.CharField()
     adapter = serializers.CharField(help_text="that refused a native record; empty for an event")
@@ -163,6 +166,7 @@ def _row(row: QuarantinedEvent) -> dict[str, Any]:
         "event": row.event_id,
         "source": row.source_uri,
         "time": row.occurred_at,
+        "counts_at": row.occurred_at or row.attributed_at,
         "reason": row.reason,
         "detail": row.detail,
         "adapter": row.adapter,

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import numpy as np
 from django.db import DatabaseError, OperationalError, connection, transaction
+from django.db.models import Min
 from django.utils import timezone
 from psycopg import Cursor, errors
 
@@ -27,9 +28,9 @@ from ingest.core.parse import ParsedEvent, Rejected, parse_line, parse_lines, re
 from ingest.core.request_lines import RequestReader
 from ingest.core.request_rows import REQUEST_TYPES, Requests
 from ingest.core.unpack import Broken, Limits, Lines, cut, unpack
-from ingest.models import Batch, BatchState
+from ingest.models import Batch, BatchState, QuarantinedEvent
 from ingest.services.event_booking import EventBooking
-from ingest.services.limits import configured_limits, cutting_limits
+from ingest.services.limits import RETRY, configured_limits, cutting_limits
 from ingest.services.names import Names
 from ingest.services.quarantine import keep_rejected
 from ingest.services.raw_cursor import BookingCursor, booking_cursor
@@ -241,12 +242,21 @@ def _without_cycle_search() -> Iterator[None]:
 CORRECTION_OF_NOTHING = "correction_of_nothing"
 
 
+def _first_received_ms(batch: Batch) -> int:
+    """When its lines came: of a retry, when they came at first, so that trying again moves nothing to another month."""
+    if batch.door != RETRY:
+        return to_ms(batch.received_at)
+    before = QuarantinedEvent.objects.filter(retried_in=batch).aggregate(first=Min("attributed_at"))
+    return to_ms(before["first"] or batch.received_at)
+
+
 class BookingDesk:
     """Takes blocks and books them on one connection, which is its own until `finish`."""
 
     def __init__(self, cursor: BookingCursor, batch: Batch, booking_id: int) -> None:
         self._cursor = cursor
         self._batch_id = batch.pk
+        self._received_ms = _first_received_ms(batch)
         self._allowed = _allowed_sources(batch)
         names = Names(cursor)
         kept_from = _requests_kept_from()
@@ -271,7 +281,7 @@ class BookingDesk:
 
     def _keep_rejected(self, rejected: list[Rejected]) -> None:
         if rejected:
-            keep_rejected(self._cursor, self._batch_id, rejected)
+            keep_rejected(self._cursor, self._batch_id, rejected, self._received_ms)
             conflicts = sum(one.reason == "conflict" for one in rejected)
             self._conflicts += conflicts
             self._rejected += len(rejected) - conflicts

@@ -9,7 +9,8 @@ from django.conf import settings
 from ingest.core.parse import REFUSED_LINE_BYTES
 from ingest.core.unpack import Limits
 
-OWN_DOORS = frozenset({"import_events", "collector", "retry"})
+RETRY = "retry"
+OWN_DOORS = frozenset({"import_events", "collector", RETRY})
 """Doors whose batches the ledger wrote itself, with lines that stand for refused records."""
 
 

@@ -22,12 +22,12 @@ from ingest.core.unpack import NDJSON
 from ingest.models import Batch, QuarantinedEvent
 from ingest.services.booking import Receipt, book_batch
 from ingest.services.inbox import Body, accept_batch
+from ingest.services.limits import RETRY
 from ingest.services.native_records import keep_notices, refused_record
 from ingest.services.source_config import UnreadableSource, source_config
 from ledger.models import Source
 from ledger.services.audit import SYSTEM, Actor, record
 
-DOOR = "retry"
 BATCH_EVENTS = 20_000
 BATCH_BYTES = 24 * 1024 * 1024
 
@@ -195,7 +195,7 @@ def _take(waiting: QuerySet[QuarantinedEvent], by: str) -> Sent | None:
     sources = origin.allowed_sources
     batch, _ = accept_batch(
         Body(b"\n".join(lines), NDJSON),
-        door=DOOR,
+        door=RETRY,
         submitted_by=origin.submitted_by,
         idempotency_key=f"retry:{taken[0].pk}-{taken[-1].pk}-{len(taken)}",
         origin=f"batch {origin.pk}",

@@ -26,7 +26,7 @@ def seen(**what: object) -> MonthEvidence:
 def test_nothing_wrong_is_clean() -> None:
     items = checklist(seen())
     assert {item.state for item in items} == {ItemState.CLEAN}
-    assert len({item.code for item in items}) == len(items) == 14
+    assert len({item.code for item in items}) == len(items) == 15
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,12 @@ def test_a_waiver_holds_for_its_evidence_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "code"), [("unapproved", "drafts"), ("awaiting_approval", "second_person")]
+    ("field", "code"),
+    [
+        ("quarantined_elsewhere", "quarantine_elsewhere"),
+        ("unapproved", "drafts"),
+        ("awaiting_approval", "second_person"),
+    ],
 )
 def test_what_only_informs_is_open_and_neither_blocks_nor_can_be_waived(field: str, code: str) -> None:
     """Section 10 names what a close needs; an approval is not among it."""
@@ -96,7 +101,11 @@ def test_what_only_informs_is_open_and_neither_blocks_nor_can_be_waived(field: s
     waivers = {(item.code, item.evidence_sha256): "known" for item in items}
     assert {item.state for item in with_waivers(items, waivers)} == {ItemState.CLEAN, ItemState.OPEN}
     assert blocked(items) == []
-    assert {item.code for item in items if not item.blocks} == {"drafts", "second_person"}
+    assert {item.code for item in items if not item.blocks} == {
+        "quarantine_elsewhere",
+        "drafts",
+        "second_person",
+    }
 
 
 def test_order_is_beyond_any_waiver() -> None:
