@@ -104,6 +104,9 @@ EVIDENCE = declare(
         "never_computed": _("never computed"),
         "computed_up_to": _("computed up to %(at)s"),
         "pool_not_computed": _("facts of %(pool)s are not computed yet"),
+        "headings_not_drafted": _(
+            "what statements say beside their figures has changed and is not drafted yet"
+        ),
         "batch_waits": _("batch %(number)s"),
         "quarantined": "%(reason)s: %(count)s",
         "unattributed_hours": _("%(pool)s: %(hours)s GPU-hours"),

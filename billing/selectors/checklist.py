@@ -108,8 +108,13 @@ def _behind(period: Period) -> list[Sentence]:
     if period.horizon_at < period.ends_at:
         return [sentence("computed_up_to", at=period.horizon_at)]
     dirty = DirtySpan.objects.filter(span__overlap=(period.starts_at, period.ends_at))
-    pools = dirty.order_by("pool__slug").values_list("pool__slug", flat=True).distinct()
-    return [sentence("pool_not_computed", pool=slug) for slug in pools]
+    pools = (
+        dirty.order_by(F("pool__slug").asc(nulls_first=True)).values_list("pool__slug", flat=True).distinct()
+    )
+    return [
+        sentence("headings_not_drafted") if slug is None else sentence("pool_not_computed", pool=slug)
+        for slug in pools
+    ]
 
 
 def _unattributed(period: Period) -> list[Sentence]:

@@ -138,7 +138,8 @@ def _take_dirty(
         cursor.execute(computing.REMOVE_DIRTY_SPANS, {**params, "ids": [row[0] for row in rows]})
     dirty: dict[int, list[Span]] = {}
     for _, pool_id, starts_at, ends_at in rows:
-        dirty.setdefault(pool_id, []).append(Span(to_ms(starts_at), to_ms(ends_at)))
+        if pool_id is not None:
+            dirty.setdefault(pool_id, []).append(Span(to_ms(starts_at), to_ms(ends_at)))
     known_ms = span.start_ms if period.horizon_at is None or everything else to_ms(period.horizon_at)
     if known_ms < end_ms:
         for pool_id in Pool.objects.values_list("pk", flat=True) if pool is None else [pool.pk]:

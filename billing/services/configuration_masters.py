@@ -54,7 +54,7 @@ def apply_ledger(application: Application, wanted: Configuration) -> None:
     )
     if table.mode != mode:
         _compute_again()
-    elif len(application.diff) > said_before:
+    if len(application.diff) > said_before:
         _draft_again()
 
 
@@ -92,13 +92,11 @@ def _compute_again() -> None:
 
 
 def _draft_again() -> None:
-    """What a bill says beside its figures follows in every month that is not closed, as facts do: by dirty time."""
-    pool = Pool.objects.order_by("slug").first()
-    if pool is None:
-        return
+    """What a bill says beside its figures follows in every month that is not closed, as facts do: by dirty time, here
+    of no pool, so that nothing is split or rated again."""
     for period in _computed_months():
         hour = (period.starts_at, period.starts_at + timedelta(hours=1))
-        DirtySpan.objects.create(pool=pool, span=hour)
+        DirtySpan.objects.create(pool=None, span=hour)
 
 
 def _computed_months() -> QuerySet[Period]:

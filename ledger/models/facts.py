@@ -383,11 +383,12 @@ class DirtySpan(models.Model):
     """Time of a pool whose books must be computed again. Booking adds spans; computing takes them away.
 
     Rows are never merged or skipped on insert: a span that another transaction has not committed yet must survive
-    a computation that could not see it. An open upper bound means "until the horizon".
+    a computation that could not see it. An open upper bound means "until the horizon". Without a pool only what the
+    month's bills say beside their figures is out of date.
     """
 
     id = models.BigAutoField(primary_key=True)
-    pool = models.ForeignKey(Pool, models.PROTECT, related_name="dirty_spans")
+    pool = models.ForeignKey(Pool, models.PROTECT, null=True, related_name="dirty_spans")
     span = DateTimeRangeField()
 
     class Meta:

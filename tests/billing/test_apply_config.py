@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from billing.core.configuration import ConfigurationError
-from billing.models import Contract, GpuPrice, Policy, RateCard, ServicePolicy
+from billing.models import Contract, GpuPrice, Policy, RateCard, ServicePolicy, Statement
+from billing.selectors.checklist import month_checklist
 from billing.services.configuration import apply_document
-from ledger.models import Account, Holder, Identity, IdentityMapping, Ledger, Tenant
+from billing.services.months import compute_month, is_up_to_date
+from ledger.core.periods import Month
+from ledger.models import Account, Holder, Identity, IdentityMapping, Ledger, Period, Tenant
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
@@ -184,3 +187,32 @@ def test_a_file_that_says_nothing_of_the_ledger_leaves_its_settings() -> None:
     # One that does speak of it states all of it.
     apply_document({"ledger": {"currency": "CNY", "billing_time_zone": "Asia/Shanghai"}})
     assert Ledger.objects.get().mode == "rate_card"
+
+
+MONTH, LATER = Month.parse("2026-10"), datetime(2026, 11, 5, tzinfo=UTC)
+
+
+def _drafted() -> list[Any]:
+    return list(Statement.objects.order_by("number").values_list("number", "currency", "sha256"))
+
+
+def test_a_changed_heading_is_followed_in_a_ledger_without_pools() -> None:
+    """What a bill says beside its figures has nothing to do with pools; until it is drafted, the month cannot close."""
+    apply_document({"ledger": {"approvals": False}, "tenant": [{"slug": "beta"}]})
+    compute_month(MONTH, horizon=LATER)
+    for change in (
+        {"ledger": {"showback": True}},
+        {"ledger": {"currency": "JPY"}},
+        {"ledger": {"mode": "cost_recovery", "options": {"organization": "GPUs for all"}}},
+        {"tenant": [{"slug": "beta", "name": "Beta"}]},
+    ):
+        stood = _drafted()
+        apply_document(change)
+        assert not is_up_to_date(MONTH, LATER)
+        (behind,) = [one for one in month_checklist(Period.objects.get(), LATER) if one.code == "computed"]
+        assert [one.code for one in behind.evidence] == ["headings_not_drafted"]
+        compute_month(MONTH, horizon=LATER)
+        found = _drafted()
+        assert is_up_to_date(MONTH, LATER) and found != stood
+        compute_month(MONTH, horizon=LATER, everything=True)
+        assert _drafted() == found

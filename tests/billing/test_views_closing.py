@@ -196,6 +196,7 @@ def test_evidence_and_steps_are_in_the_readers_language(pool: Pool) -> None:
         (sentence("never_computed"), "从未计算"),
         (sentence("computed_up_to", at="2026-10-31T15:00:00+00:00"), "已计算至 2026-10-31 15:00:00"),
         (sentence("pool_not_computed", pool="bj-h100"), "bj-h100 的事实尚未计算"),
+        (sentence("headings_not_drafted"), "对账单中除数字以外的内容有变更，草稿尚未更新"),
         (sentence("batch_waits", number=12), "批次 12"),
         (
             sentence("unattributed_hours", pool="bj-h100", hours="1234.5"),
