@@ -33,6 +33,7 @@ from billing.sql.checks import (
     SLOTS_THAT_DO_NOT_ADD_UP,
     SLOTS_THAT_DO_NOT_MEET,
     STATEMENTS_THAT_DO_NOT_ADD_UP,
+    TENANTS_DAYS_THAT_DIFFER,
 )
 from ledger.checks import CHECKS as RECORD_CHECKS
 from ledger.checks import Check, Finding
@@ -54,7 +55,7 @@ def _rows(statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _during(period: Period) -> dict[str, Any]:
-    return {"from": period.starts_at, "to": period.ends_at}
+    return {"from": period.starts_at, "to": period.ends_at, "month": period.month}
 
 
 def slots_conserve_capacity(month: str | None) -> Iterator[Finding]:
@@ -99,6 +100,17 @@ def days_equal_slots(month: str | None) -> Iterator[Finding]:
         for pool, tenant in _rows(DAYS_THAT_DO_NOT_ADD_UP, _during(period)):
             where = f"{period.month} {pool} {tenant}".rstrip()
             yield Finding("days_equal_slots", where, sentence("days_do_not_add_up"))
+
+
+def tenant_days_equal_days(month: str | None) -> Iterator[Finding]:
+    """9: what is kept of tenants' days, for forecasts, is what was added up by day."""
+    zone = undated_terms().zone
+    for period in _periods(month):
+        values = {**_during(period), "zone": zone, "horizon": period.horizon_at}
+        for (tenant,) in _rows(TENANTS_DAYS_THAT_DIFFER, values):
+            yield Finding(
+                "tenant_days_equal_days", f"{period.month} {tenant}", sentence("tenant_days_differ")
+            )
 
 
 def posted_is_target(month: str | None) -> Iterator[Finding]:
@@ -266,6 +278,7 @@ CHECKS: tuple[Check, ...] = (
     slots_meet,
     pairs_equal_lending,
     days_equal_slots,
+    tenant_days_equal_days,
     posted_is_target,
     statements_add_up,
     showback_is_nobodys_debt,

@@ -24,6 +24,7 @@ TENANT_PATHS: dict[str, tuple[str, ...]] = {
     "billing.MonthLine": ("account__tenant_id",),
     "billing.Allocation": ("account__tenant_id",),
     "billing.AllocationDay": ("account__tenant_id",),
+    "billing.TenantMonth": ("tenant_id",),
     "billing.WorkloadDay": ("holder_id", "holder__service__owner_id"),
     "billing.PreemptionShare": ("account__tenant_id",),
     "billing.PreemptionRecord": (

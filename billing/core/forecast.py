@@ -9,11 +9,10 @@ scaled by that ratio over the same months. Integers throughout, so the same book
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
-from typing import Any
+from datetime import date
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +25,18 @@ RANKS = ((1, 2), (1, 4), (3, 4))  # of what is expected, at least, at most
 _ROOM = 2**57
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(NamedTuple):
     """to_date is on the books; expected, low and high are what the whole month comes to. None: nothing to go by."""
 
     to_date: int
     expected: int | None
     low: int | None
     high: int | None
+
+
+def certain(value: int) -> Forecast:
+    """Of what is over."""
+    return Forecast(value, value, value, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,69 +48,66 @@ class DayToCome:
     length_ms: int = MS_PER_DAY
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Seen:
-    """What one forecast goes by. daily: figures of complete days. scale: (what the books say, what the daily figures
-    say) of the same months."""
+    """Figures of complete days, by which forecasts go: a row per one, a column per day from `first` on. since: the
+    column of each one's first day, from which on it knows all; the number of columns if it knows none."""
 
-    to_date: int
-    daily: Mapping[date, int]
-    scale: tuple[int, int] = (1, 1)
-
-
-def forecast(
-    to_date: int, daily: Mapping[date, int], to_come: Sequence[DayToCome], scale: tuple[int, int] = (1, 1)
-) -> Forecast:
-    """Of one alone; the arguments are those of `Seen`."""
-    return forecasts([Seen(to_date, daily, scale)], to_come)[0]
+    first: date
+    figures: NDArray[Any]
+    since: NDArray[np.int64]
 
 
-def forecasts(seen: Sequence[Seen], to_come: Sequence[DayToCome]) -> list[Forecast]:
-    """Of each, in this order. Those who were there on the same days are made at once."""
+def forecasts(
+    to_date: Sequence[int],
+    seen: Seen,
+    to_come: Sequence[DayToCome],
+    scale: Sequence[tuple[int, int]] | None = None,
+) -> list[Forecast]:
+    """Of each row of `seen`, in this order. scale: (what the books say, what the daily figures say) of the same months,
+    None where the books say the same."""
     if not to_come:
-        return [Forecast(one.to_date, one.to_date, one.to_date, one.to_date) for one in seen]
-    of_days: defaultdict[tuple[date, ...], list[int]] = defaultdict(list)
-    for place, one in enumerate(seen):
-        of_days[tuple(one.daily)].append(place)
-    made: dict[int, Forecast] = {}
-    for days, places in of_days.items():
-        ones = [seen[place] for place in places]
-        made.update(zip(places, _of_days(days, ones, to_come), strict=True))
-    return [made[place] for place in range(len(seen))]
+        return [certain(value) for value in to_date]
+    parts = _parts(seen, to_come)
+    if scale is not None:
+        parts = [list(map(_scaled, values, scale)) for values in parts]
+    known = (seen.since < seen.figures.shape[1]).tolist()
+    return [
+        Forecast(value, value + expected, value + min(low, high), value + max(low, high))
+        if is_known
+        else Forecast(value, None, None, None)
+        for value, is_known, expected, low, high in zip(to_date, known, *parts, strict=True)
+    ]
 
 
-def _of_days(days: Sequence[date], ones: Sequence[Seen], to_come: Sequence[DayToCome]) -> list[Forecast]:
-    """`days`: on which all of them were there."""
-    if not days:
-        return [Forecast(one.to_date, None, None, None) for one in ones]
-    rows = [list(one.daily.values()) for one in ones]
+def _parts(seen: Seen, to_come: Sequence[DayToCome]) -> list[list[int]]:
+    """By rank, what the days to come add up to for each row. Rows that know the same days are made at once."""
+    count, width = seen.figures.shape
     # Sums of a month's days have room; figures that no ledger has are added up as Python's integers.
-    is_small = all(-_ROOM < value < _ROOM for row in rows for value in (min(row), max(row)))
-    figures: NDArray[Any] = np.array(rows, dtype=np.int64 if is_small else object)
-    column = {day: number for number, day in enumerate(days)}
-    sums = [np.zeros(len(ones), figures.dtype) for _rank in RANKS]
-    for one in to_come:
-        alike = np.sort(figures[:, [column[day] for day in _alike(column, one.day)]], axis=1)
-        for number, rank in enumerate(RANKS):
-            figure = alike[:, _place(alike.shape[1], *rank)]
-            if one.rest_ms != one.length_ms:
-                shares = [round_half_even(value * one.rest_ms, one.length_ms) for value in figure.tolist()]
-                figure = np.array(shares, figures.dtype)
-            sums[number] = sums[number] + figure
-    found = []
-    for one, *parts in zip(ones, *(values.tolist() for values in sums), strict=True):
-        expected, low, high = (one.to_date + _scaled(value, one.scale) for value in parts)
-        found.append(Forecast(one.to_date, expected, min(low, high), max(low, high)))
-    return found
+    is_small = not seen.figures.size or (seen.figures.min() > -_ROOM and seen.figures.max() < _ROOM)
+    figures = seen.figures.astype(np.int64 if is_small else object)
+    sums = [np.zeros(count, figures.dtype) for _rank in RANKS]
+    for since in np.unique(seen.since[seen.since < width]).tolist():
+        rows = np.flatnonzero(seen.since == since)
+        for one in to_come:
+            columns = _alike(range(since, width), (one.day - seen.first).days)
+            alike = np.sort(figures[np.ix_(rows, np.array(columns))], axis=1)
+            for number, rank in enumerate(RANKS):
+                figure = alike[:, _place(len(columns), *rank)]
+                if one.rest_ms != one.length_ms:
+                    shares = [
+                        round_half_even(value * one.rest_ms, one.length_ms) for value in figure.tolist()
+                    ]
+                    figure = np.array(shares, figures.dtype)
+                sums[number][rows] += figure
+    return [values.tolist() for values in sums]
 
 
-def _alike(days: Collection[date], day: date) -> list[date]:
-    """Of these days those that `day` is likely to repeat."""
-    same = [day - timedelta(weeks=back) for back in range(1, WEEKS + 1)]
-    found = [one for one in same if one in days]
+def _alike(known: range, day: int) -> Sequence[int]:
+    """Of the days known those that `day` is likely to repeat; days are counted from one date on."""
+    found = [one for one in range(day - 7 * WEEKS, day, 7) if one in known]
     if len(found) < LEAST_OF_WEEKDAY:
-        since = day - timedelta(weeks=WEEKS)
-        found = [one for one in days if since <= one < day] or list(days)
+        found = [one for one in known if day - 7 * WEEKS <= one < day] or list(known)
     return found
 
 

@@ -21,6 +21,7 @@ INVARIANTS = RECORD_INVARIANTS | declare(
         "slots_meet": _("slots meet"),
         "pairs_equal_lending": _("pairs equal lending"),
         "days_equal_slots": _("days equal slots"),
+        "tenant_days_equal_days": _("tenants' days equal those of pools"),
         "posted_is_target": _("posted is target"),
         "both_sides_agree": _("both sides of a movement agree"),
         "statements_add_up": _("statements add up"),
@@ -43,6 +44,7 @@ PROBLEMS = RECORD_PROBLEMS | declare(
             "lent %(lent)s, in pairs %(pairs_lent)s; borrowed %(borrowed)s, in pairs %(pairs_borrowed)s (GPU-µs)"
         ),
         "days_do_not_add_up": _("the sums by day are not those of the slots"),
+        "tenant_days_differ": _("the GPU time kept for forecasts is not that of the sums by day"),
         "not_posted": _("not posted: %(quantity)s %(counted_in)s from %(debit)s to %(credit)s"),
         "transfers_do_not_balance": _("transfers between accounts sum to %(moved)s, not to 0"),
         "token_lines_do_not_balance": _("token lines sum to %(moved)s with the conversion account, not to 0"),
@@ -69,6 +71,7 @@ TABLES = declare(
         "table_pool_slots": _("pool slots"),
         "table_allocations": _("allocations"),
         "table_allocation_days": _("allocations by day"),
+        "table_tenant_months": _("tenants' days"),
         "table_lending": _("lending"),
         "table_tokens": _("tokens"),
         "table_preemptions": _("preemptions"),

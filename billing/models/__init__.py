@@ -16,6 +16,7 @@ from billing.models.allocation import (
     BillingFinding,
     LendingDay,
     PoolSlot,
+    TenantMonth,
     TokenDay,
     WorkloadDay,
 )
@@ -106,6 +107,7 @@ __all__ = [
     "StatementDetail",
     "StatementLine",
     "StatementState",
+    "TenantMonth",
     "TokenDay",
     "TokenPrice",
     "VerificationRun",

@@ -1,8 +1,9 @@
-"""Per tenant and local day: the amount at the rate card and the GPU time held, of several months in one query.
+"""Per tenant and local day: the amount at the rate card and the GPU time held, added up in one query.
 
 What computing a month keeps added up by pool, payer and day is read, not the slots: of hundreds of tenants there are
 ten times fewer sums. A day is cut where a price changes, so the amounts are the same to the last micro unit. `zone` is
-the billing zone, by whose days the sums are cut too.
+the billing zone, by whose days the sums are cut too. This is how a month's days are made when it is computed; what is
+kept of them is read by `billing.selectors.tenant_months`.
 """
 
 from __future__ import annotations
@@ -54,27 +55,9 @@ WITH price AS (
     WHERE {" OR ".join(f"part.{one}_gpu_us <> 0" for one in (*_PRICED, *_FREE))}
     GROUP BY 1, 2
 )
-SELECT holder.slug, summed.number, product, unpriced, nullif(held_gpu_us, 0)
+SELECT account.tenant_id, summed.number, product, unpriced, nullif(held_gpu_us, 0)
 FROM summed
-JOIN ledger_account account ON account.id = summed.account_id
-JOIN ledger_holder holder ON holder.id = account.tenant_id
-"""
-
-# Leans on the same. Added up by account before anything is joined to it: there are thirty days of each.
-_HELD = """
-SELECT holder.slug, sum(part.gpu_us)
-FROM (
-    SELECT a.account_id,
-           sum(a.reserved_used_gpu_us + a.on_demand_gpu_us + a.borrowed_gpu_us + a.excess_gpu_us) AS gpu_us
-    FROM billing_allocationday a
-    WHERE a.starts_at >= %(from)s AND a.starts_at < %(to)s
-      AND (%(tenant_ids)s::bigint[] IS NULL OR a.account_id IN (
-          SELECT id FROM ledger_account WHERE tenant_id = ANY(%(tenant_ids)s)))
-    GROUP BY 1
-) part
-JOIN ledger_account account ON account.id = part.account_id
-JOIN ledger_holder holder ON holder.id = account.tenant_id
-GROUP BY 1
+JOIN ledger_account account ON account.id = summed.account_id AND account.tenant_id IS NOT NULL
 """
 
 Days = Mapping[date, int]
@@ -82,22 +65,20 @@ Days = Mapping[date, int]
 
 @dataclass(frozen=True)
 class DailyFigures:
-    """tenant slug -> local day -> amount (micro units; 0 where a price is missing), and GPU time held (gpu_us).
+    """tenant id -> local day -> amount (micro units; 0 where a price is missing), and GPU time held (gpu_us). Days
+    without any are left out; of held also those on which nothing was."""
 
-    A day without a row between a tenant's first and the window's end is a day of 0, not an unknown one.
-    """
-
-    amount: Mapping[str, Days]
-    gpu_us: Mapping[str, Days]
+    amount: Mapping[int, Days]
+    gpu_us: Mapping[int, Days]
 
 
 def daily_figures(
     window: Span, zone: str, prices: Iterable[PriceSegment], tenant_ids: Collection[int] | None
 ) -> DailyFigures:
     """tenant_ids: None for every tenant. One query; none of a window without length."""
-    product: defaultdict[str, dict[date, int]] = defaultdict(dict)
-    held: defaultdict[str, dict[date, int]] = defaultdict(dict)
-    unpriced: set[tuple[str, date]] = set()
+    product: defaultdict[int, dict[date, int]] = defaultdict(dict)
+    held: defaultdict[int, dict[date, int]] = defaultdict(dict)
+    unpriced: set[tuple[int, date]] = set()
     if window.length_ms <= 0:
         return DailyFigures({}, {})
     tz, segments = ZoneInfo(zone), list(prices)
@@ -110,35 +91,20 @@ def daily_figures(
             unpriced.add((tenant, day))
         if gpu_us is not None:
             held[tenant][day] = held[tenant].get(day, 0) + int(gpu_us)
-    rounded = {
+    amounts = {
         tenant: {
             day: 0 if (tenant, day) in unpriced else round_half_even(value, GPU_US_PER_GPU_HOUR)
             for day, value in of.items()
         }
         for tenant, of in product.items()
     }
-    last = to_datetime(window.end_ms - 1).astimezone(tz).date()
-    return DailyFigures(_filled(rounded, last), _filled(held, last))
-
-
-def held_in(window: Span, zone: str, tenant_ids: Collection[int] | None) -> dict[str, Days]:
-    """tenant slug -> GPU time held (gpu_us) in the window as a whole, under its first day: for months that are over.
-    tenant_ids: None for every tenant. One query."""
-    first = to_datetime(window.start_ms).astimezone(ZoneInfo(zone)).date()
-    parameters = {
-        "from": to_datetime(window.start_ms),
-        "to": to_datetime(window.end_ms),
-        "tenant_ids": None if tenant_ids is None else sorted(tenant_ids),
-    }
-    with connection.cursor() as cursor:
-        cursor.execute(_HELD, parameters)
-        return {slug: {first: int(gpu_us)} for slug, gpu_us in cursor.fetchall()}
+    return DailyFigures(amounts, held)
 
 
 def _sums(
     window: Span, cuts: list[datetime], segments: list[PriceSegment], tenant_ids: Collection[int] | None
-) -> list[tuple[str, int, int | None, bool, int | None]]:
-    """tenant slug, number of the cut from 1, product, whether a price is missing, GPU time held."""
+) -> list[tuple[int, int, int | None, bool, int | None]]:
+    """tenant id, number of the cut from 1, product, whether a price is missing, GPU time held."""
     parameters: dict[str, Any] = {
         "from": to_datetime(window.start_ms),
         "to": to_datetime(window.end_ms),
@@ -164,13 +130,3 @@ def _cuts(window: Span, zone: str, segments: Iterable[PriceSegment]) -> list[dat
 
 def _begins(day: date, tz: ZoneInfo) -> datetime:
     return to_datetime(to_ms(datetime(day.year, day.month, day.day, tzinfo=tz).astimezone(UTC)))
-
-
-def _filled(values: Mapping[str, Days], last: date) -> dict[str, Days]:
-    earliest = min((day for of in values.values() for day in of), default=last)
-    days = [earliest + timedelta(days=number) for number in range((last - earliest).days + 1)]
-    filled: dict[str, Days] = {}
-    for tenant, of in values.items():
-        since = (min(of) - earliest).days
-        filled[tenant] = {day: of.get(day, 0) for day in days[since:]}
-    return filled

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from django.db.models import F, Sum
+import numpy as np
+from django.db.models import F, Q, Sum
 
 from billing.core.budgets import Spending, applies, passed
-from billing.core.forecast import DayToCome, Forecast, Seen, exhausted_ms
+from billing.core.forecast import DayToCome, Forecast, Seen, certain, exhausted_ms
 from billing.core.forecast import forecasts as made
-from billing.models import Budget, MonthLine
-from billing.selectors.daily_figures import DailyFigures, daily_figures, held_in
+from billing.models import Budget, Statement
 from billing.selectors.periods import horizon_of
-from billing.selectors.prices import price_segments
+from billing.selectors.tenant_months import DayFigures, days_of_tenants
 from billing.selectors.terms import contracts_of
 from billing.selectors.tokens import tokens
 from ledger.access import Access
@@ -40,8 +41,7 @@ class TokenQuota:
         return self.used >= self.quota
 
 
-@dataclass(frozen=True)
-class TenantForecast:
+class TenantForecast(NamedTuple):
     """A tenant's month. amount in micro units; gpu_us: GPU time held. horizon: up to when the books are computed."""
 
     tenant: str
@@ -59,8 +59,8 @@ def forecasts(
     access: Access,
     tenants: Collection[str] | None = None,
 ) -> list[TenantForecast]:
-    """Every visible tenant's month, by slug. About ten queries over slots and hourly roll-ups of up to three months,
-    or of the month alone if it is over."""
+    """Every visible tenant's month, by slug. About ten queries over what is kept of the days of up to three months, or
+    of the month alone if it is over."""
     zone = ledger.billing_time_zone
     span = month.span(zone)
     horizon = horizon_of(span, now_ms)
@@ -70,54 +70,51 @@ def forecasts(
         visible = visible.filter(holder__slug__in=tenants)
     seen = list(visible.values_list("pk", "holder__slug"))
     to_come = _days_to_come(horizon_ms, span.end_ms, zone)
-    # Of a month that is over nothing is left to guess: what went before is not read, nor priced day by day.
-    first_ms = month.plus(-EARLIER_MONTHS).starts_ms(zone) if to_come else span.start_ms
-    window = Span(first_ms, horizon_ms)
+    # Of a month that is over nothing is left to guess, and what went before is not read.
+    months = [month.plus(-back) for back in range(EARLIER_MONTHS if to_come else 0, -1, -1)]
     everybody = tenants is None and access.sees_all_tenants
-    of = None if everybody else [pk for pk, _slug in seen]
-    figures = (
-        daily_figures(window, zone, price_segments(window), of)
-        if to_come
-        else DailyFigures({}, held_in(window, zone, of))
-    )
-    months = [str(month.plus(-back)) for back in range(EARLIER_MONTHS + 1 if to_come else 1)]
-    booked = _booked(months, of)
+    keys = [pk for pk, _slug in seen]
+    days = days_of_tenants(months, zone, horizon_ms, keys, of_all=everybody)
+    booked = _booked(months, None if everybody else keys)
     quotas = _token_quotas(month, zone, Span(span.start_ms, horizon_ms), span.end_ms, access)
     named, computed_to = str(month), to_datetime(horizon_ms)
-    first = to_datetime(span.start_ms).astimezone(ZoneInfo(zone)).date()
-    last = to_datetime(horizon_ms).astimezone(ZoneInfo(zone)).date()
-
-    def seen_of(daily: Mapping[date, int], to_date: int | None, scale: tuple[int, int]) -> Seen:
-        so_far = sum(value for day, value in daily.items() if day >= first) if to_date is None else to_date
-        complete = {day: value for day, value in daily.items() if day < last} if last in daily else daily
-        return Seen(so_far, complete, scale)
-
-    def amount_of(pk: int, slug: str) -> Seen:
-        daily, lines = figures.amount.get(slug, {}), booked.get(pk, {})
-        return seen_of(daily, lines.get(named, 0), (sum(lines.values()), sum(daily.values())))
-
-    amounts = made([amount_of(pk, slug) for pk, slug in seen], to_come)
-    held = made([seen_of(figures.gpu_us.get(slug, {}), None, (1, 1)) for _pk, slug in seen], to_come)
+    billed = [booked.get(pk, (0, 0))[0] for pk in keys]
+    this_month = (date(month.year, month.number, 1) - days.held.first).days
+    occupied = days.held.figures[:, this_month:].sum(axis=1).tolist()
+    if to_come:
+        last = _local(computed_to, zone)
+        in_all = [booked.get(pk, (0, 0))[1] for pk in keys]
+        scale = list(zip(in_all, days.amounts.figures.sum(axis=1).tolist(), strict=True))
+        amounts = made(billed, _complete(days.amounts, last), to_come, scale)
+        gpu_us = made(occupied, _complete(days.held, last), to_come)
+    else:
+        amounts, gpu_us = [certain(value) for value in billed], [certain(value) for value in occupied]
     return [
-        TenantForecast(slug, named, computed_to, amount, gpu_us, quotas.get(slug))
-        for (_pk, slug), amount, gpu_us in zip(seen, amounts, held, strict=True)
+        TenantForecast(slug, named, computed_to, amount, gpu, quotas.get(slug))
+        for (_pk, slug), amount, gpu in zip(seen, amounts, gpu_us, strict=True)
     ]
+
+
+def _complete(days: DayFigures, last: date) -> Seen:
+    """Without the day that has begun."""
+    whole = days.figures[:, : (last - days.first).days]
+    return Seen(days.first, whole, np.minimum(days.since, whole.shape[1]))
 
 
 def _local(instant: datetime, zone: str) -> date:
     return instant.astimezone(ZoneInfo(zone)).date()
 
 
-def _booked(months: Collection[str], tenant_ids: Collection[int] | None) -> dict[int, dict[str, int]]:
-    """What the lines of each month come to, per tenant (None: of every one). A line without a price counts 0."""
-    lines = MonthLine.objects.filter(period__in=months, account__tenant__isnull=False)
+def _booked(months: Sequence[Month], tenant_ids: Collection[int] | None) -> dict[int, tuple[int, int]]:
+    """What the books say of the last of the months and of all of them, per tenant (None: of every one): the totals of
+    statements, which are the sums of their lines. A line without a price counts 0."""
+    bills = Statement.objects.filter(period__in=[str(month) for month in months])
     if tenant_ids is not None:
-        lines = lines.filter(account__tenant__in=tenant_ids)
-    rows = lines.values("account__tenant", "period").annotate(total=Sum("amount_micro"))
-    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    for row in rows:
-        found[row["account__tenant"]][row["period"]] = int(row["total"] or 0)
-    return dict(found)
+        bills = bills.filter(tenant__in=tenant_ids)
+    rows = bills.values_list("tenant").annotate(
+        last=Sum("total_micro", filter=Q(period=str(months[-1]))), total=Sum("total_micro")
+    )
+    return {tenant: (int(last or 0), int(total or 0)) for tenant, last, total in rows}
 
 
 def _days_to_come(horizon_ms: int, end_ms: int, zone: str) -> list[DayToCome]:
@@ -154,7 +151,7 @@ def _token_quotas(
 ) -> dict[str, TokenQuota]:
     contracts = {
         slug: contract.token_quota
-        for slug, contract in contracts_of(month, zone).items()
+        for slug, contract in contracts_of(month, zone, of_quotas=True).items()
         if contract.token_quota is not None and (tenants is None or slug in tenants)
     }
     if not contracts:

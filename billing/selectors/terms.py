@@ -168,15 +168,17 @@ class ContractTerms(NamedTuple):
     delay_credit_micro_per_gpu_hour: int
 
 
-def contracts_of(month: Month, zone: str) -> dict[str, ContractTerms]:
+def contracts_of(month: Month, zone: str, *, of_quotas: bool = False) -> dict[str, ContractTerms]:
     """tenant slug -> the contract of the month: the one in force at its start, else the first that begins in it.
 
     One that has ended by then is none: what a tenant without a contract pays holds. One query; there is a contract for
-    every tenant, so only what is computed by is read of them.
+    every tenant, so only what is computed by is read of them. of_quotas: only of tenants who ever had a token quota.
     """
     span = month.span(zone)
     found: dict[str, ContractTerms] = {}
     rows = Contract.objects.filter(valid_from__lt=to_datetime(span.end_ms)).order_by("valid_from")
+    if of_quotas:
+        rows = rows.filter(tenant__in=Contract.objects.filter(token_quota__isnull=False).values("tenant"))
     for row in rows.values_list("tenant__holder__slug", *ContractTerms._fields[1:]):
         contract = ContractTerms(*row)
         begins_inside = to_ms(contract.valid_from) > span.start_ms

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from billing.services.allocation_pool import Context, Inputs, read_inputs, split_inputs, write_result
 from billing.services.allocation_workloads import open_stage
+from billing.services.tenant_months import write_tenant_months
 from billing.sql import computing
 from ledger.core.periods import Month, Span, to_datetime, to_ms, utc_days
 from ledger.core.units import MS_PER_DAY, MS_PER_HOUR
@@ -52,7 +53,7 @@ def compute_allocation(
     everything: bool = False,
     closed_too: bool = False,
 ) -> Computed:
-    """Bring PoolSlot, Allocation, LendingDay, WorkloadDay and TokenDay of `month` up to date with the facts.
+    """Bring PoolSlot, Allocation, the sums by day and TenantMonth of `month` up to date with the facts.
 
     Only (pool, UTC day) units that are dirty, or lie beyond the stored horizon, are computed, each from its opening
     levels on, so the cost follows what changed. `horizon`: compute up to here (default: the last whole hour);
@@ -74,11 +75,16 @@ def compute_allocation(
     for one in Pool.objects.order_by("slug"):
         if runs := _day_runs(dirty.get(one.pk, []), Span(span.start_ms, end_ms)):
             computed.spans[one.pk] = runs
+    touched: set[int] = set()
     for result in _one_ahead(partial(split_inputs, context=context), _inputs(computed.spans, context)):
         written = write_result(result, context)
+        touched |= written.accounts
         computed.slots += written.slots
         computed.rows += written.rows
         computed.findings += written.findings
+    # What one pool is ahead of the others does not count yet.
+    ends_at = computed.horizon if pool is None else period.horizon_at or computed.horizon
+    write_tenant_months(period, context.zone, to_ms(ends_at), None if everything else touched)
     if pool is None:
         period.horizon_at = to_datetime(end_ms)
         period.computed_at = timezone.now()

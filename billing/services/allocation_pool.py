@@ -117,11 +117,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Written:
-    """How many rows were written."""
+    """How many rows were written. accounts: those that had or have a part of that time."""
 
     slots: int
     rows: int
     findings: int
+    accounts: frozenset[int]
 
 
 def read_inputs(pool: Pool, span: Span, context: Context) -> Inputs:
@@ -174,7 +175,7 @@ def write_result(result: Result, context: Context) -> Written:
     """Put the rows in place of the old ones."""
     inputs, split, index = result.inputs, result.split, context.index
     pool = inputs.pool
-    _delete(pool, inputs.span)
+    had = _delete(pool, inputs.span)
     slots = write_pool_slots(pool.pk, split)
     rows = write_allocations(pool.pk, split.edges, result.rows, index)
     write_allocation_days(pool.pk, split.edges, result.rows, inputs.day_cuts)
@@ -185,10 +186,11 @@ def write_result(result: Result, context: Context) -> Written:
         pool, inputs.span, context.month, index, split, result.noticed,
         inputs.facts.conflicting_events, result.missed_ms,
     )  # fmt: skip
-    return Written(slots, rows, findings)
+    return Written(slots, rows, findings, had.union(np.unique(result.rows["account"]).tolist()))
 
 
-def _delete(pool: Pool, span: Span) -> None:
+def _delete(pool: Pool, span: Span) -> frozenset[int]:
+    """Take the rows of that time away. The accounts they were on."""
     params: dict[str, Any] = {
         "pool": pool.pk,
         "from": to_datetime(span.start_ms),
@@ -197,3 +199,5 @@ def _delete(pool: Pool, span: Span) -> None:
     with connection.cursor() as cursor:
         for statement in computing.DELETE_SLOTS:
             cursor.execute(statement, params)
+        cursor.execute(computing.DELETE_DAYS, params)
+        return frozenset(account for (account,) in cursor.fetchall())

@@ -103,6 +103,34 @@ WHERE (slot.reserved_used, slot.on_demand, slot.borrowed, slot.excess, slot.lent
 GROUP BY 1, 2 ORDER BY 1, 2 LIMIT 100
 """
 
+# 9: what is kept of a tenant's days, for forecasts, holds as much GPU time as the days have. `amounts` are at the rate
+# card as it was when the month was computed: of an open month they are compared with those computed again.
+TENANTS_DAYS_THAT_DIFFER = """
+WITH held AS (
+    SELECT account.tenant_id, (starts_at AT TIME ZONE %(zone)s)::date AS day,
+           sum(reserved_used_gpu_us + on_demand_gpu_us + borrowed_gpu_us + excess_gpu_us) AS gpu_us
+    FROM billing_allocationday day
+    JOIN ledger_account account ON account.id = day.account_id AND account.tenant_id IS NOT NULL
+    WHERE starts_at >= %(from)s AND starts_at < %(horizon)s
+    GROUP BY 1, 2
+), during AS (
+    SELECT tenant_id, min(day) AS held_from, max(day) AS held_to FROM held WHERE gpu_us <> 0 GROUP BY 1
+), list AS (
+    SELECT during.tenant_id, held_from, string_agg(int8send(coalesce(gpu_us, 0)::bigint), '' ORDER BY one.day) AS held
+    FROM during
+    CROSS JOIN generate_series(held_from, held_to, interval '1 day') AS one(day)
+    LEFT JOIN held ON held.tenant_id = during.tenant_id AND held.day = one.day::date
+    GROUP BY 1, 2
+)
+SELECT holder.slug
+FROM (SELECT tenant_id, held_from, held FROM billing_tenantmonth
+      WHERE period_id = %(month)s AND held_from IS NOT NULL) kept
+FULL JOIN list USING (tenant_id)
+JOIN ledger_holder holder ON holder.id = tenant_id
+WHERE (kept.held_from, kept.held) IS DISTINCT FROM (list.held_from, list.held)
+ORDER BY 1 LIMIT 100
+"""
+
 # 11.4: a statement's total, the sum of its lines, and what the tenant's account was charged in the month.
 STATEMENTS_THAT_DO_NOT_ADD_UP = """
 WITH line AS (
@@ -136,6 +164,8 @@ FINGERPRINTS = {
         FROM billing_allocation row WHERE starts_at >= %(from)s AND starts_at < %(to)s""",
     "table_allocation_days": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))
         FROM billing_allocationday row WHERE starts_at >= %(from)s AND starts_at < %(to)s""",
+    "table_tenant_months": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row.tenant_id), ''))
+        FROM billing_tenantmonth row WHERE period_id = %(month)s""",
     "table_lending": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))
         FROM billing_lendingday row WHERE starts_at >= %(from)s AND starts_at < %(to)s""",
     "table_tokens": """SELECT md5(coalesce(string_agg(md5(row::text), '' ORDER BY row::text), ''))

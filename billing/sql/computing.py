@@ -218,9 +218,28 @@ DELETE_SLOTS = [
     for table in (
         "billing_poolslot",
         "billing_allocation",
-        "billing_allocationday",
         "billing_lendingday",
         "billing_workloadday",
         "billing_tokenday",
     )
 ]
+
+# The same of what is added up by day; says whose rows they were (primary key).
+DELETE_DAYS = """
+WITH gone AS (
+    DELETE FROM billing_allocationday WHERE pool_id = %(pool)s AND starts_at >= %(from)s AND starts_at < %(to)s
+    RETURNING account_id
+)
+SELECT DISTINCT account_id FROM gone
+"""
+
+# Tenants among accounts (primary key).
+TENANTS_OF_ACCOUNTS = """
+SELECT tenant_id FROM ledger_account WHERE id = ANY(%(accounts)s) AND tenant_id IS NOT NULL
+"""
+
+# A month's days of all tenants, or of some (primary key).
+DELETE_TENANT_MONTHS = """
+DELETE FROM billing_tenantmonth
+WHERE period_id = %(month)s AND (%(tenants)s::bigint[] IS NULL OR tenant_id = ANY(%(tenants)s))
+"""

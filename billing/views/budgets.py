@@ -206,7 +206,8 @@ def _thresholds_of(form: QueryDict) -> list[int] | None:
 
 
 def _sum(values: Sequence[int | None]) -> int | None:
-    return None if None in values else sum(value or 0 for value in values)
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 _EXACT = Kind(is_number=True)

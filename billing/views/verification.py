@@ -66,6 +66,10 @@ CHECK_WORDS: dict[str, tuple[Text, Text]] = {
         gettext_lazy("Days equal slots"),
         gettext_lazy("What is kept added up by day, for pages and forecasts, is the sum of the slots."),
     ),
+    "tenant_days_equal_days": (
+        gettext_lazy("Tenants' days equal those of pools"),
+        gettext_lazy("What forecasts go by, each tenant's days, is what was added up by day in every pool."),
+    ),
     "posted_is_target": (
         gettext_lazy("Posted is target"),
         gettext_lazy("What stands posted for a month equals what its facts and terms say, line by line."),

@@ -450,16 +450,10 @@ def _cell(column: Column, row: Any) -> Cell:
         shown = format_html(
             '{}<sup><abbr title="{}">*</abbr></sup>', shown, _("A part is unknown and not in this figure.")
         )
-    css = " ".join(
-        filter(
-            None,
-            (
-                "number" if column.kind.is_number else "",
-                column.kind.css,
-                column.css(row) if column.css else "",
-            ),
-        )
-    )
+    names = [column.kind.css, column.css(row) if column.css is not None else ""]
+    if column.kind.is_number:
+        names.insert(0, "number")
+    css = " ".join(filter(None, names))
     return Cell(shown, column.link(row) if column.link is not None else None, css)
 
 

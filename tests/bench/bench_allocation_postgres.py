@@ -39,7 +39,14 @@ from tests.bench.shapes import HOLDERS, MONTH, POOLS, Shape, month_of_changes
 
 LIMIT = 2.0
 MEMORY_LIMIT_BYTES = 2**30
-RESULTS = ("billing_poolslot", "billing_allocation", "billing_lendingday", "billing_workloadday")
+RESULTS = (
+    "billing_poolslot",
+    "billing_allocation",
+    "billing_allocationday",
+    "billing_tenantmonth",
+    "billing_lendingday",
+    "billing_workloadday",
+)
 
 
 def fill(shape: Shape) -> None:

@@ -94,8 +94,8 @@ class Ledger:
         connection.close()
         connection.settings_dict["NAME"] = self.before
 
-    def measure(self, path: str, runs: int) -> float:
-        """Milliseconds: the median of so many looks, after one that makes what is remembered between requests."""
+    def measure(self, path: str) -> float:
+        """Milliseconds of a look, after one that makes what is remembered between requests."""
         self.enter()
         with connection.cursor() as cursor:
             # Helpers are processes of their own, whose processor time nobody would count.
@@ -103,14 +103,11 @@ class Ledger:
             cursor.execute("SELECT pg_backend_pid()")
             server = int(cursor.fetchone()[0])
         self._look(path)
-        found = []
-        for _ in range(runs):
-            wall_s, cpu_s, server_s = time.perf_counter(), time.process_time(), _server_s(server)
-            self._look(path)
-            wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
-            after_s = _server_s(server)
-            found.append(wall_s if server_s is None or after_s is None else cpu_s + after_s - server_s)
-        return statistics.median(found) * 1000
+        wall_s, cpu_s, server_s = time.perf_counter(), time.process_time(), _server_s(server)
+        self._look(path)
+        wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
+        after_s = _server_s(server)
+        return 1000 * (wall_s if server_s is None or after_s is None else cpu_s + after_s - server_s)
 
     def _look(self, path: str) -> None:
         answer = self.client.get(path)
@@ -138,7 +135,7 @@ def main() -> int:
     )
     parser.add_argument("--tenants", type=int, default=500)
     parser.add_argument("--months", type=int, default=12)
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--pages", default="", help="only pages with this in their address")
     options = parser.parse_args()
     settings.ALLOWED_HOSTS = ["testserver"]
@@ -155,13 +152,14 @@ def main() -> int:
 
 
 def compared(small: Ledger, large: Ledger, runs: int, word: str) -> int:
-    """Page by page, the one right after the other, so that a busy machine is as busy for both."""
+    """Page by page, the one right after the other, so that a busy machine is as busy for both: medians count."""
     missed = 0
     print(f"{'small':>9} {'large':>9} {'ratio':>6}  at most {LIMIT:.1f}")
     for path in paths():
         if word not in path:
             continue
-        before, after = (one.measure(path, runs) for one in (small, large))
+        looks = [(small.measure(path), large.measure(path)) for _ in range(runs)]
+        before, after = (statistics.median(of) for of in zip(*looks, strict=True))
         is_slow = after > LIMIT * before
         missed += is_slow
         slow = "  TOO SLOW" if is_slow else ""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from django.db import connection
 
 from billing.models import GpuPrice, Policy, RateCard
-from ledger.core.periods import Month, to_datetime
+from billing.services.tenant_months import write_tenant_months
+from ledger.core.periods import Month, to_datetime, to_ms
 from ledger.core.units import GPU_US_PER_GPU_HOUR
 from ledger.models import Account, AccountKind, Holder, HolderKind, Period, PeriodState, Pool, Tenant
 from ledger.services.masters import ensure_books, ensure_pool_books, ensure_tenant_books
@@ -231,6 +232,8 @@ def fill(tenants: int, months: int) -> int:
     with connection.cursor() as cursor:
         for statement in _ROWS:
             cursor.execute(statement, values)
+        for period in Period.objects.order_by("starts_at"):
+            write_tenant_months(period, "UTC", to_ms(period.ends_at), None)
         cursor.execute("VACUUM ANALYZE")
         cursor.execute("SELECT count(*) FROM billing_allocation")
         return int(cursor.fetchone()[0])

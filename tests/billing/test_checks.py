@@ -119,12 +119,22 @@ def test_checking_changes_nothing(books: Pool) -> None:
         (
             "UPDATE billing_allocationday SET borrowed_gpu_us = borrowed_gpu_us + 1 WHERE borrowed_gpu_us > 0",
             None,
-            {"days equal slots", "books follow from facts"},
+            {"days equal slots", "tenants' days equal those of pools", "books follow from facts"},
         ),
         (
             "DELETE FROM billing_allocationday WHERE borrowed_gpu_us > 0",
             None,
-            {"days equal slots", "books follow from facts"},
+            {"days equal slots", "tenants' days equal those of pools", "books follow from facts"},
+        ),
+        (
+            "UPDATE billing_tenantmonth SET held = held || int8send(1)",
+            None,
+            {"tenants' days equal those of pools", "books follow from facts"},
+        ),
+        (
+            "UPDATE billing_tenantmonth SET amounts = overlay(amounts PLACING int8send(1) FROM 1)",
+            None,
+            {"books follow from facts"},
         ),
         (
             "INSERT INTO billing_tokenday (pool_id, starts_at, tenant_id, model_id, served, requests, input_tokens, "

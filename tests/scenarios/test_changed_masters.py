@@ -14,6 +14,7 @@ import pytest
 
 from billing.models import (
     Allocation,
+    AllocationDay,
     BillingFinding,
     LendingDay,
     MonthLine,
@@ -24,6 +25,7 @@ from billing.models import (
     RateCard,
     ServicePolicy,
     Statement,
+    TenantMonth,
     TokenDay,
     WorkloadDay,
 )
@@ -111,8 +113,8 @@ def told() -> None:
 
 
 BOOKS = (
-    PoolSlot, Allocation, LendingDay, WorkloadDay, TokenDay, MonthLine, BillingFinding, PreemptionRecord,
-    PreemptionShare, PreemptionWait,
+    PoolSlot, Allocation, AllocationDay, TenantMonth, LendingDay, WorkloadDay, TokenDay, MonthLine, BillingFinding,
+    PreemptionRecord, PreemptionShare, PreemptionWait,
 )  # fmt: skip
 
 

@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 
 from billing.models import (
     Allocation,
+    AllocationDay,
     LendingDay,
     MonthLine,
     PoolSlot,
     PreemptionRecord,
     PreemptionShare,
     PreemptionWait,
+    TenantMonth,
     WorkloadDay,
 )
 from billing.services.months import compute_month
@@ -45,7 +47,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
 DAYS = 5
 BOOKS = (
-    PoolSlot, Allocation, LendingDay, WorkloadDay, MonthLine, PreemptionRecord, PreemptionShare, PreemptionWait,
+    PoolSlot, Allocation, AllocationDay, TenantMonth, LendingDay, WorkloadDay, MonthLine, PreemptionRecord,
+    PreemptionShare, PreemptionWait,
 )  # fmt: skip
 TENANTS = ("acme", "beta")
 # Hours of few days, so that instants are shared and midnight is among them.

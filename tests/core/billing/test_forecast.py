@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.core.budgets import Spending, applies, passed
-from billing.core.forecast import DayToCome, Forecast, Seen, exhausted_ms, forecast, forecasts, quantile
+from billing.core.forecast import DayToCome, Forecast, Seen, certain, exhausted_ms, forecasts, quantile
 from ledger.core.units import round_half_even
 
 DAY_MS = 86_400_000
@@ -45,9 +47,42 @@ def test_quantiles_by_nearest_rank() -> None:
     assert quantile([7], 1, 4) == 7
 
 
+class One(NamedTuple):
+    """daily: a figure for each day from its first on."""
+
+    to_date: int
+    daily: Mapping[date, int]
+    scale: tuple[int, int] = (1, 1)
+
+
+def made(ones: Sequence[One], to_come: Sequence[DayToCome]) -> list[Forecast]:
+    """All at once; their days end on the same one."""
+    days = sorted({day for one in ones for day in one.daily}) or [MONDAY]
+    width = (days[-1] - days[0]).days + 1 if any(one.daily for one in ones) else 0
+    figures, since = np.zeros((len(ones), width), object), np.full(len(ones), width)
+    for row, one in enumerate(ones):
+        columns = sorted((day - days[0]).days for day in one.daily)
+        assert columns == list(range(width - len(columns), width))
+        figures[row, width - len(columns) :] = [one.daily[day] for day in sorted(one.daily)]
+        since[row] = width - len(columns)
+    if all(abs(int(value)) < 2**63 for value in figures.flat):
+        figures = figures.astype(np.int64)
+    return forecasts(
+        [one.to_date for one in ones], Seen(days[0], figures, since), to_come, [one.scale for one in ones]
+    )
+
+
+def forecast(
+    to_date: int, daily: Mapping[date, int], to_come: Sequence[DayToCome], scale: tuple[int, int] = (1, 1)
+) -> Forecast:
+    return made([One(to_date, daily, scale)], to_come)[0]
+
+
 def weeks(values: dict[int, list[int]]) -> dict[date, int]:
-    """weekday -> its values of the weeks before MONDAY, newest first."""
-    return {
+    """weekday -> its values of the weeks before MONDAY, newest first; other days are as dear as no other."""
+    count = max(len(of) for of in values.values())
+    daily = {MONDAY - timedelta(days=back): 10**9 for back in range(1, 7 * count + 1)}
+    return daily | {
         MONDAY + timedelta(days=weekday, weeks=-week): value
         for weekday, of in values.items()
         for week, value in enumerate(of, start=1)
@@ -70,12 +105,15 @@ def test_the_rest_of_a_day_counts_by_its_share_and_books_scale_it() -> None:
 
 
 def test_a_weekday_seen_once_is_stood_in_for_by_all_days_and_old_days_do_not_count() -> None:
-    daily = {MONDAY - timedelta(days=1): 8, MONDAY - timedelta(days=7): 2, MONDAY - timedelta(weeks=9): 1000}
+    """Of eight weeks ago only a Monday and the day after it are near enough; by then the week before was dear."""
+    days_ago = {56: 2, 55: 8} | dict.fromkeys(range(57, 64), 1000)
+    daily = {MONDAY - timedelta(days=back): value for back, value in days_ago.items()}
     assert forecast(0, daily, [DayToCome(MONDAY)]) == Forecast(0, 2, 2, 8)
+    assert forecast(0, daily, [DayToCome(MONDAY + timedelta(days=2))]) == Forecast(0, 1000, 1000, 1000)
 
 
 def test_a_month_that_is_over_is_certain_and_one_without_any_day_unknown() -> None:
-    assert forecast(7, {}, []) == Forecast(7, 7, 7, 7)
+    assert forecast(7, {}, []) == certain(7) == Forecast(7, 7, 7, 7)
     assert forecast(7, {}, [DayToCome(MONDAY)]) == Forecast(7, None, None, None)
 
 
@@ -88,7 +126,7 @@ def test_the_range_holds_what_is_expected(values: list[int], days: int, to_date:
     assert to_date <= made.low <= made.expected <= made.high
 
 
-def by_hand(one: Seen, to_come: list[DayToCome]) -> Forecast:
+def by_hand(one: One, to_come: list[DayToCome]) -> Forecast:
     """The method of domain.md section 9, day by day and with nothing but integers."""
     if not one.daily:
         return Forecast(one.to_date, None, None, None)
@@ -105,24 +143,33 @@ def by_hand(one: Seen, to_come: list[DayToCome]) -> Forecast:
     return Forecast(one.to_date, expected, min(low, high), max(low, high))
 
 
-_SEEN = st.builds(
-    lambda to_date, ends, values, scale: Seen(
-        to_date, {MONDAY - timedelta(days=ends + place): value for place, value in enumerate(values)}, scale
-    ),
+_FIGURES = st.integers(-(10**14), 10**17) | st.integers(0, 2**70)
+_KNOWN = st.tuples(
     st.integers(-(10**12), 10**12),
-    st.sampled_from([1, 1, 1, 2, 40]),
-    st.lists(st.integers(-(10**14), 10**17) | st.integers(0, 2**70), max_size=70),
+    st.lists(_FIGURES, max_size=70) | st.lists(st.integers(0, 10**12), max_size=70),
     st.tuples(st.integers(-1, 10**15), st.integers(0, 10**15)),
 )
 
 
-@given(st.lists(_SEEN, max_size=6), st.integers(1, 31), st.integers(1, DAY_MS))
-def test_forecasts_of_many_at_once_are_those_by_hand(seen: list[Seen], days: int, rest_ms: int) -> None:
+@given(
+    st.lists(_KNOWN, max_size=6),
+    st.sampled_from([1, 1, 1, 2, 40]),
+    st.integers(1, 31),
+    st.integers(1, DAY_MS),
+)
+def test_forecasts_of_many_at_once_are_those_by_hand(
+    known: list[tuple[int, list[int], tuple[int, int]]], ended: int, days: int, rest_ms: int
+) -> None:
+    """ended: how many days before."""
     to_come = [DayToCome(MONDAY, rest_ms)]
     to_come += [DayToCome(MONDAY + timedelta(days=number)) for number in range(1, days)]
+    seen = [
+        One(to_date, {MONDAY - timedelta(days=ended + back): value for back, value in enumerate(of)}, scale)
+        for to_date, of, scale in known
+    ]
     # Twice: some were there on the same days, whatever the others were.
-    both = [*seen, *(replace(one, to_date=one.to_date + 1) for one in reversed(seen))]
-    assert forecasts(both, to_come) == [by_hand(one, to_come) for one in both]
+    both = [*seen, *(one._replace(to_date=one.to_date + 1) for one in reversed(seen))]
+    assert made(both, to_come) == [by_hand(one, to_come) for one in both]
 
 
 def test_when_a_token_quota_runs_out() -> None:
