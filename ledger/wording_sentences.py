@@ -12,7 +12,7 @@ from django.utils.translation import gettext
 from ledger.core.figures import set_digits
 from ledger.core.sentences import Sentence, on_pages, read
 from ledger.templatetags.figures import month_name
-from ledger.wording import MEASURES, QUARANTINE_REASONS, UNITS, exception_words
+from ledger.wording import MEASURES, QUARANTINE_REASONS, ROLES, UNITS, exception_words
 from ledger.wording_deeds import object_name
 
 
@@ -62,6 +62,7 @@ VALUES: dict[str, Callable[[Any], str]] = {
     "measure": _word_of(MEASURES),
     "unit": _word_of(UNITS),
     "table": object_name,
+    "role": _word_of(ROLES),
     "reason": lambda code: gettext(QUARANTINE_REASONS[code]) if code in QUARANTINE_REASONS else str(code),
     "exception": lambda code: exception_words(code)[0],
 }

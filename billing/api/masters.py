@@ -12,11 +12,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.api.actors import actor_of
-from billing.api.proposals import ProposalBody, ProposalRow, proposed, table_body, usable
+from billing.api.proposals import ProposalBody, ProposalRow, changes_row, proposed, table_body, usable
 from billing.api.term_bodies import SERVICE_BASES, SERVICE_KEYS
 from billing.services.tenants import change_pool, change_tenant
 from ledger.access import Access
 from ledger.api.problems import Problem
+from ledger.api.sentences import SentenceRow
 from ledger.api.views import ListView
 from ledger.models import Period, Pool, Service, Tenant
 from ledger.querysets import visible_to
@@ -97,6 +98,7 @@ class ServiceBody(ProposalBody):
 
 class ChangedRow(serializers.Serializer[Any]):
     changes = serializers.ListField(child=serializers.CharField(), help_text="empty: it was so already")
+    changes_codes = SentenceRow(many=True)
 
 
 def _refuse_all_but(may: bool) -> None:
@@ -156,7 +158,7 @@ class TenantsView(RowsView):
         row, reason = table_body(request, TenantBody)
         with usable():
             changes = change_tenant(row, reason, actor_of(request))
-        return Response({"changes": changes}, status=201)
+        return Response(changes_row(changes), status=201)
 
     def _row(self, tenant: Tenant) -> dict[str, Any]:
         parent = tenant.parent
@@ -198,7 +200,7 @@ class PoolsView(RowsView):
         row, reason = table_body(request, PoolBody)
         with usable():
             changes = change_pool(row, reason, actor_of(request))
-        return Response({"changes": changes}, status=201)
+        return Response(changes_row(changes), status=201)
 
 
 class ServicesView(RowsView):

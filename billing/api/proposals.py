@@ -14,12 +14,15 @@ from rest_framework.response import Response
 from billing.api.actors import actor_of
 from billing.api.periods import refusals, soon
 from billing.core.configuration import ConfigurationError
+from billing.core.sentences import Sentence
 from billing.models import Approval
 from billing.services.proposals import propose, propose_end
 from billing.tasks import recompute_open_months
 from ledger.access import access_of_user
 from ledger.api.bodies import checked_body
 from ledger.api.problems import Problem
+from ledger.api.sentences import SentenceRow
+from ledger.core.sentences import kept_of
 
 
 @extend_schema_serializer(many=False)
@@ -36,6 +39,7 @@ class ProposalRow(serializers.Serializer[Any]):
     )
     approval = serializers.UUIDField(allow_null=True, help_text="decide it at approvals/{id}/decide/")
     changes = serializers.ListField(child=serializers.CharField())
+    changes_codes = SentenceRow(many=True)
 
 
 @contextmanager
@@ -81,9 +85,13 @@ def end_proposed(request: Request, table: str, version_id: int) -> Response:
     return answer(*made)
 
 
-def answer(approval: Approval | None, changes: list[str]) -> Response:
+def changes_row(changes: list[Sentence]) -> dict[str, Any]:
+    return {"changes": [str(one) for one in changes], "changes_codes": kept_of(changes)}
+
+
+def answer(approval: Approval | None, changes: list[Sentence]) -> Response:
     """202 while it waits, 201 where it is in force at once."""
     if approval is None:
         soon(recompute_open_months.delay)
-        return Response({"state": "in_force", "approval": None, "changes": changes}, status=201)
-    return Response({"state": "waiting", "approval": str(approval.pk), "changes": changes}, status=202)
+        return Response({"state": "in_force", "approval": None, **changes_row(changes)}, status=201)
+    return Response({"state": "waiting", "approval": str(approval.pk), **changes_row(changes)}, status=202)

@@ -235,3 +235,53 @@ PROPOSALS = declare(
         "no_active_account": _("no active account is called '%(value)s'"),
     }
 )
+
+# What a change of masters and terms is of (billing.services.configuration and its likes).
+NAMES = declare(
+    {
+        "the_ledger": _("ledger"),
+        "the_policy": _("policy"),
+        "tenant_named": _("tenant %(name)s"),
+        "pool_named": _("pool %(name)s"),
+        "pool_of_cluster": _("pool %(name)s (%(gpu)s in %(cluster)s)"),
+        "service_named": _("service %(name)s"),
+        "source_named": _("source %(name)s"),
+        "identity_of": _("identity %(kind)s:%(value)s is %(name)s"),
+        "rate_card_named": _("rate card %(name)s"),
+        "cost_of_pool": _("cost of pool %(name)s"),
+        "contract_of": _("contract of %(name)s"),
+        "policy_of_service": _("policy of service %(name)s"),
+        "calibration_of": _("calibration of %(name)s on %(gpu)s"),
+        "calibration_of_model": _("calibration of %(name)s"),
+        "alert_rule_named": _("alert rule %(name)s"),
+        "budget_of_month": _("budget of %(name)s for %(month)s"),
+        "budget_of_every_month": _("budget of %(name)s for every month"),
+        "reservation_named": _("reservation %(name)s"),
+        "reservation_of": _("reservation %(name)s of %(gpus)s GPUs in %(pool)s"),
+        "version_from": _("%(what)s from %(at)s"),
+    }
+)
+
+# What is changed, line by line: as `apply_config` prints it, and as people read it.
+CHANGES = declare(
+    {
+        "added": "+ %(what)s",
+        "changed": "~ %(what)s %(field)s: %(was)s -> %(now)s",
+        "withdrawn": "- %(what)s",
+        "version_added": "+ %(what)s from %(at)s",
+        "version_changed": "~ %(what)s from %(at)s %(field)s: %(was)s -> %(now)s",
+        "version_replaced": "~ %(what)s from %(at)s",
+        "version_ended": "~ %(what)s from %(at)s ended at %(end_at)s",
+        "role_given": "+ %(name)s: %(role)s",
+    },
+    on_pages={
+        "added": _("new: %(what)s"),
+        "changed": _("%(what)s: %(field)s %(was)s → %(now)s"),
+        "withdrawn": _("withdrawn: %(what)s"),
+        "version_added": _("new: %(what)s, from %(at)s"),
+        "version_changed": _("%(what)s, from %(at)s: %(field)s %(was)s → %(now)s"),
+        "version_replaced": _("changed: %(what)s, from %(at)s"),
+        "version_ended": _("%(what)s, from %(at)s, ends at %(end_at)s"),
+        "role_given": _("%(name)s gets the role %(role)s"),
+    },
+)

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from billing.core import configuration as core
 from billing.core.configuration import Configuration
+from billing.core.sentences import Sentence
 from billing.services.configuration_masters import (
     apply_identities,
     apply_ledger,
@@ -30,6 +31,7 @@ from billing.services.configuration_terms import (
 )
 from billing.services.contract_reservations import book_contract_reservations
 from billing.services.quota_standings import refresh_quota_standings
+from ledger.core.sentences import kept_of
 from ledger.locks import Lock, acquire
 from ledger.services.audit import SYSTEM, Actor, record
 
@@ -38,15 +40,16 @@ class _Undo(Exception):
     """Rolls a dry run back."""
 
 
-def apply_document(document: dict[str, Any], **options: Any) -> list[str]:
+def apply_document(document: dict[str, Any], **options: Any) -> list[Sentence]:
     """`apply_configuration` for an already decoded TOML document."""
     return apply_configuration(core.from_document(document), **options)
 
 
 def apply_configuration(
     wanted: Configuration, *, by: str = "", retroactive: bool = False, dry_run: bool = False
-) -> list[str]:
-    """Make masters and terms what the file says; returns the diff as lines ('+', '~' and what), empty if none.
+) -> list[Sentence]:
+    """Make masters and terms what the file says; returns the diff, empty if none: in English
+    lines that begin with '+' or '~'.
 
     Nothing is deleted: what the file does not name stays. A version that has started is not edited, and a version
     that reaches into the past of existing ones is refused, unless `retroactive`.
@@ -65,7 +68,7 @@ def apply_configuration(
             if application.diff:
                 # A quota that a contract gives counts for gateways at once, not from the next computation on.
                 refresh_quota_standings(application.now)
-                after = {"changes": application.diff, "retroactive": retroactive}
+                after = {"changes": kept_of(application.diff), "retroactive": retroactive}
                 record(Actor(by or SYSTEM), "apply_configuration", "configuration", "ledger", after=after)
     except _Undo:
         pass
@@ -80,7 +83,7 @@ def apply_tables(
     retroactive: bool = False,
     dry_run: bool = False,
     keeps_started: bool = True,
-) -> list[str]:
+) -> list[Sentence]:
     """Apply only the tables that `document` names, as one person's change with a reason; returns the diff.
 
     A version that has started is not edited, `retroactive` or not: another one is added (`keeps_started`; what
@@ -99,7 +102,7 @@ def apply_tables(
             if dry_run:
                 raise _Undo
             for table in document if application.diff else ():
-                after = {"rows": document[table], "changes": application.diff}
+                after = {"rows": document[table], "changes": kept_of(application.diff)}
                 record(by, f"change_{table}", table, _name_of(document[table]), after=after, reason=reason)
     except _Undo:
         pass

@@ -45,7 +45,7 @@ def apply_ledger(application: Application, wanted: Configuration) -> None:
     said_before, mode = len(application.diff), ledger.mode
     update_row(
         application,
-        "ledger",
+        sentence("the_ledger"),
         ledger,
         currency=table.currency,
         billing_time_zone=table.billing_time_zone,
@@ -74,13 +74,18 @@ def apply_tenants(application: Application, wanted: Configuration) -> None:
         }
         if tenant is None:
             tenant = Tenant.objects.create(holder=holder, **values)
-            application.say("+", f"tenant {table.slug}")
+            application.say("added", sentence("tenant_named", name=table.slug))
         else:
-            update_row(application, f"tenant {table.slug}", tenant, **values)
+            update_row(application, sentence("tenant_named", name=table.slug), tenant, **values)
         masters.ensure_tenant_books(tenant)
     for index, table in enumerate(wanted.tenant):
         parent = tenant_named(table.parent, f"tenant[{index}].parent") if table.parent else None
-        update_row(application, f"tenant {table.slug}", tenant_named(table.slug, ""), parent=parent)
+        update_row(
+            application,
+            sentence("tenant_named", name=table.slug),
+            tenant_named(table.slug, ""),
+            parent=parent,
+        )
     if len(application.diff) > said_before:
         _draft_again()
 
@@ -120,7 +125,8 @@ def apply_identities(application: Application, wanted: Configuration) -> None:
             except masters.MappingConflict as error:
                 raise ConfigurationError(f"tenant[{index}].identities[{place}]", error.told) from None
             if changed:
-                application.say("+", f"identity {identity.kind}:{identity.value} is {table.slug}")
+                named = {"kind": identity.kind, "value": identity.value, "name": table.slug}
+                application.say("added", sentence("identity_of", **named))
 
 
 def apply_pools(application: Application, wanted: Configuration) -> None:
@@ -135,10 +141,11 @@ def apply_pools(application: Application, wanted: Configuration) -> None:
         pool = Pool.objects.filter(slug=table.slug).first()
         if pool is None:
             pool = Pool.objects.create(slug=table.slug, **values)
-            application.say("+", f"pool {table.slug} ({table.gpu_model} in {table.cluster})")
+            named = {"name": table.slug, "gpu": table.gpu_model, "cluster": table.cluster}
+            application.say("added", sentence("pool_of_cluster", **named))
         else:
             stood = (pool.cluster, pool.gpu_model)
-            update_row(application, f"pool {table.slug}", pool, **values)
+            update_row(application, sentence("pool_named", name=table.slug), pool, **values)
             if stood != (table.cluster, table.gpu_model):
                 _compute_again()
         masters.ensure_pool_books(pool)
@@ -157,10 +164,10 @@ def apply_services(application: Application, wanted: Configuration) -> None:
         if service is None:
             service = Service.objects.create(holder=holder, **values)
             Identity.objects.get_or_create(kind="service", value=table.slug)
-            application.say("+", f"service {table.slug}")
+            application.say("added", sentence("service_named", name=table.slug))
         else:
             stood = (service.pool_id, service.owner_id)
-            update_row(application, f"service {table.slug}", service, **values)
+            update_row(application, sentence("service_named", name=table.slug), service, **values)
             if stood != (service.pool_id, service.owner_id):
                 _compute_again()
         for slug in table.shares:
@@ -171,7 +178,7 @@ def apply_services(application: Application, wanted: Configuration) -> None:
             {"service": service},
             table.valid_from,
             {"key": table.key, "basis": table.service_basis, "shares": dict(table.shares)},
-            f"policy of service {table.slug}",
+            sentence("policy_of_service", name=table.slug),
             path,
         )
 
@@ -198,6 +205,6 @@ def apply_sources(application: Application, wanted: Configuration) -> None:
         source = Source.objects.filter(uri=table.uri).first()
         if source is None:
             Source.objects.create(uri=table.uri, **values)
-            application.say("+", f"source {table.name}")
+            application.say("added", sentence("source_named", name=table.name))
         else:
-            update_row(application, f"source {table.name}", source, **values)
+            update_row(application, sentence("source_named", name=table.name), source, **values)

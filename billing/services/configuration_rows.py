@@ -9,7 +9,7 @@ from typing import Any
 from django.db import models
 
 from billing.core.configuration import ConfigurationError
-from billing.core.sentences import sentence
+from billing.core.sentences import Sentence, sentence
 from ledger.models import (
     Holder,
     HolderKind,
@@ -22,17 +22,18 @@ from ledger.services import masters
 
 @dataclass
 class Application:
-    """One application of a file: what it changes, in words, and what must be computed again."""
+    """One application of a file: what it changes, and what must be computed again."""
 
     by: str
     retroactive: bool
     now: datetime
     reason: str = ""
     keeps_started: bool = False
-    diff: list[str] = field(default_factory=list)
+    diff: list[Sentence] = field(default_factory=list)
 
-    def say(self, sign: str, what: str) -> None:
-        self.diff.append(f"{sign} {what}")
+    def say(self, code: str, what: Sentence, **values: Any) -> None:
+        """code: `added`, `changed`, `withdrawn` and their likes (billing.core.sentences.CHANGES)."""
+        self.diff.append(sentence(code, what=what, **values))
 
 
 def add_version(
@@ -41,7 +42,7 @@ def add_version(
     of: dict[str, Any],
     valid_from: datetime,
     values: dict[str, Any],
-    what: str,
+    what: Sentence,
     path: str,
     reason: str = "",
 ) -> None:
@@ -54,9 +55,9 @@ def add_version(
     if existing is None:
         told = {"recorded_by": application.by, "reason": reason or application.reason}
         model.objects.create(**of, valid_from=valid_from, **told, **values)
-        application.say("+", f"{what} from {valid_from.isoformat()}")
+        application.say("version_added", what, at=valid_from)
     else:
-        update_row(application, f"{what} from {valid_from.isoformat()}", existing, **values)
+        _update(application, existing, values, "version_changed", what, at=valid_from)
     masters.mark_pools_dirty(None, valid_from)
 
 
@@ -75,10 +76,23 @@ def refuse_the_past(
     raise ConfigurationError(f"{path}.valid_from", problem)
 
 
-def update_row(application: Application, what: str, row: models.Model, **values: Any) -> None:
+def update_row(application: Application, what: Sentence, row: models.Model, **values: Any) -> None:
+    """Give the row these values, and say each that is another one than it had."""
+    _update(application, row, values, "changed", what)
+
+
+def _update(
+    application: Application,
+    row: models.Model,
+    values: dict[str, Any],
+    code: str,
+    what: Sentence,
+    **told: Any,
+) -> None:
     changed = [name for name, value in values.items() if getattr(row, name) != value]
     for name in changed:
-        application.say("~", f"{what} {name}: {getattr(row, name)!s} -> {values[name]!s}")
+        was, now = str(getattr(row, name)), str(values[name])
+        application.say(code, what, field=name, was=was, now=now, **told)
         setattr(row, name, values[name])
     if changed:
         row.save(update_fields=changed)

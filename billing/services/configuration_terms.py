@@ -59,7 +59,9 @@ def apply_rate_cards(application: Application, wanted: Configuration) -> None:
             )
             has_token = set(existing.token_prices.values_list("model", "kind", "price_micro"))
             if has_gpu == gpu and has_token == token:
-                update_row(application, f"rate card {table.name}", existing, name=table.name)
+                update_row(
+                    application, sentence("rate_card_named", name=table.name), existing, name=table.name
+                )
                 continue
         refuse_the_past(application, RateCard.objects.all(), table.valid_from, existing is not None, path)
         if existing is None:
@@ -86,7 +88,7 @@ def apply_rate_cards(application: Application, wanted: Configuration) -> None:
             TokenPrice(rate_card=existing, model_id=model, kind=kind, price_micro=price)
             for model, kind, price in token
         )
-        application.say("+", f"rate card {table.name} from {table.valid_from.isoformat()}")
+        application.say("version_added", sentence("rate_card_named", name=table.name), at=table.valid_from)
         masters.mark_pools_dirty(None, table.valid_from)
 
 
@@ -120,7 +122,7 @@ def apply_pool_costs(application: Application, wanted: Configuration) -> None:
             {"pool": pool_named(table.pool, f"{path}.pool")},
             table.valid_from,
             {"cost_micro_per_gpu_hour": cost},
-            f"cost of pool {table.pool}",
+            sentence("cost_of_pool", name=table.pool),
             path,
         )
 
@@ -134,7 +136,7 @@ def apply_policies(application: Application, wanted: Configuration) -> None:
             {},
             table.valid_from,
             policy_values(table, path),
-            "policy",
+            sentence("the_policy"),
             path,
             table.reason,
         )
@@ -179,7 +181,7 @@ def apply_contracts(application: Application, wanted: Configuration) -> None:
                 "reserved_idle_ramp": list(table.reserved_idle_ramp),
                 "reserved_throughput": throughput_rows(table),
             },
-            f"contract of {table.tenant}",
+            sentence("contract_of", name=table.tenant),
             path,
             table.reason,
         )
@@ -192,7 +194,7 @@ def apply_contracts(application: Application, wanted: Configuration) -> None:
                 {"tenant": tenant_named(tenant.slug, "")},
                 core.ALWAYS,
                 {"kind": tenant.contract},
-                f"contract of {tenant.slug}",
+                sentence("contract_of", name=tenant.slug),
                 f"tenant[{index}].contract",
             )
 
@@ -216,7 +218,7 @@ def apply_calibrations(application: Application, wanted: Configuration) -> None:
                 else None,
                 "tolerance_ppm": decimal_micro(table.tolerance, f"{path}.tolerance"),
             },
-            f"calibration of {table.model} on {table.gpu_model}",
+            sentence("calibration_of", name=table.model, gpu=table.gpu_model),
             path,
             table.reason,
         )
@@ -244,11 +246,11 @@ def apply_alert_rules(application: Application, wanted: Configuration) -> None:
         rule = AlertRule.objects.filter(name=table.name).first()
         if rule is None:
             AlertRule.objects.create(name=table.name, recorded_by=application.by, **values)
-            application.say("+", f"alert rule {table.name}")
+            application.say("added", sentence("alert_rule_named", name=table.name))
         elif rule.kind != table.kind:
             raise ConfigurationError(f"{path}.kind", sentence("kind_of_rule_stays"))
         else:
-            update_row(application, f"alert rule {table.name}", rule, **values)
+            update_row(application, sentence("alert_rule_named", name=table.name), rule, **values)
 
 
 def apply_budgets(application: Application, wanted: Configuration) -> None:
@@ -268,4 +270,6 @@ def apply_budgets(application: Application, wanted: Configuration) -> None:
         except BudgetError as error:
             raise ConfigurationError(path, error.told) from None
         if changed:
-            application.say("+", f"budget of {table.tenant} for {table.month or 'every month'}")
+            of_month = sentence("budget_of_month", name=table.tenant, month=table.month)
+            of_every = sentence("budget_of_every_month", name=table.tenant)
+            application.say("added", of_month if table.month else of_every)

@@ -20,7 +20,7 @@ from billing.core.contract_reservations import (
     levels_of,
 )
 from billing.core.contracts import reserved_throughput_milli_gpus
-from billing.core.sentences import sentence
+from billing.core.sentences import Sentence, sentence
 from billing.models import Calibration, Contract
 from billing.services.configuration_rows import Application, pool_named
 from ledger.core.periods import to_ms
@@ -54,7 +54,7 @@ def book_contract_reservations(application: Application, wanted: Configuration) 
             "contract", sentence("reservations_not_booked", all=len(events), count=count)
         )
     for event in events:
-        application.say(*_told(event))
+        application.diff.append(_told(event))
 
 
 def _promised(wanted: Configuration) -> dict[Place, Height]:
@@ -128,14 +128,14 @@ def _booked() -> list[BookedLevel]:
     ]
 
 
-def _told(event: dict[str, Any]) -> tuple[str, str]:
-    """One line of the diff: its sign and what changes."""
-    said, sign = event, "+"
+def _told(event: dict[str, Any]) -> Sentence:
+    """One line of the diff."""
+    said, code = event, "version_added"
     if event["type"] == "ledger.correction.v1":
-        said, sign = event["data"].get("event"), "~"
+        said, code = event["data"].get("event"), "version_replaced"
         if said is None:
-            return "-", f"reservation {event['data']['supersedes']['id']}"
+            named = sentence("reservation_named", name=event["data"]["supersedes"]["id"])
+            return sentence("withdrawn", what=named)
     data = said["data"]
-    return sign, (
-        f"reservation {data['reservation']} of {data['gpus']} GPUs in {data['pool']} from {said['time']}"
-    )
+    what = sentence("reservation_of", name=data["reservation"], gpus=str(data["gpus"]), pool=data["pool"])
+    return sentence(code, what=what, at=said["time"])

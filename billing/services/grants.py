@@ -21,7 +21,11 @@ def ask_for_finance(user: User, reason: str, by: Actor) -> Approval | None:
     name = user.get_username()
     if user.memberships.filter(role=Role.FINANCE).exists():
         raise ApprovalError("no_change", f"{name} is of finance already")
-    payload = {"user": name, "role": str(Role.FINANCE), "changes": [f"+ {name}: {Role.FINANCE}"]}
+    payload = {
+        "user": name,
+        "role": str(Role.FINANCE),
+        "changes": [sentence("role_given", name=name, role=str(Role.FINANCE)).kept()],
+    }
     return request_approval(ApprovalKind.ACCESS, payload, reason, by, give_finance)
 
 

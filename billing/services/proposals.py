@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from billing.core import configuration as core
 from billing.core.configuration import ALWAYS, Configuration, ConfigurationError
-from billing.core.sentences import sentence
+from billing.core.sentences import Sentence, sentence
 from billing.models import (
     Approval,
     ApprovalKind,
@@ -27,6 +27,7 @@ from billing.services.configuration import apply_tables
 from billing.services.configuration_rows import Application
 from billing.services.contract_reservations import book_contract_reservations
 from ledger.core.periods import Month, to_ms
+from ledger.core.sentences import kept_of
 from ledger.locks import Lock, acquire
 from ledger.models import Service
 from ledger.services.audit import Actor, record
@@ -36,7 +37,9 @@ from ledger.services.masters import ensure_books, mark_pools_dirty
 TERMS = ("rate_card", "pool_cost", "policy", "service", "contract", "calibration")
 
 
-def propose(table: str, row: dict[str, Any], reason: str, by: Actor) -> tuple[Approval | None, list[str]]:
+def propose(
+    table: str, row: dict[str, Any], reason: str, by: Actor
+) -> tuple[Approval | None, list[Sentence]]:
     """Propose one dated version, as a row of that table of the declarative file; returns what it would change.
 
     The approval is None where the ledger needs no second person: then it is in force already. A version whose
@@ -55,32 +58,33 @@ def propose(table: str, row: dict[str, Any], reason: str, by: Actor) -> tuple[Ap
     changes = apply_tables(document, by=by, reason=reason, retroactive=retroactive, dry_run=True)
     if not changes:
         raise ApprovalError("no_change", "it is so already")
-    payload = {"table": table, "row": row, "retroactive": retroactive, "changes": changes}
+    payload = {"table": table, "row": row, "retroactive": retroactive, "changes": kept_of(changes)}
     return request_approval(ApprovalKind.TERMS, payload, reason, by, put_in_force), changes
 
 
 @dataclass(frozen=True)
 class _Endable:
-    """A kind of dated version. of: what it is a version of, where not of the whole ledger."""
+    """A kind of dated version. of: what it is a version of, where not of the whole ledger; code: to name it so."""
 
     model: Any
     of: str = ""
+    code: str = ""
 
 
 ENDABLE = {
     "rate_card": _Endable(RateCard),
-    "pool_cost": _Endable(PoolCost, "pool"),
+    "pool_cost": _Endable(PoolCost, "pool", "cost_of_pool"),
     "policy": _Endable(Policy),
-    "contract": _Endable(Contract, "tenant"),
-    "calibration": _Endable(Calibration, "model"),
+    "contract": _Endable(Contract, "tenant", "contract_of"),
+    "calibration": _Endable(Calibration, "model", "calibration_of_model"),
     # From then on the service's time is its owner's, unless another version has begun (domain.md section 5).
-    "service_policy": _Endable(ServicePolicy, "service"),
+    "service_policy": _Endable(ServicePolicy, "service", "policy_of_service"),
 }
 
 
 def propose_end(
     table: str, version_id: int, ended_at: datetime, reason: str, by: Actor
-) -> tuple[Approval | None, list[str]]:
+) -> tuple[Approval | None, list[Sentence]]:
     """Propose that a version is in force no longer from `ended_at` on, unless another has begun by then.
 
     A started version is never edited, only ended. An instant that has passed counts backwards, as of a new version.
@@ -90,8 +94,14 @@ def propose_end(
             `no_reason`.
     """
     version = _endable(table, version_id, ended_at)
-    changes = [f"~ {named_version(table, version)} ended at {ended_at.isoformat()}"]
-    payload = {"table": table, "ends": version_id, "ended_at": ended_at.isoformat(), "changes": changes}
+    what = version_named(table, version)
+    changes = [sentence("version_ended", what=what, at=version.valid_from, end_at=ended_at)]
+    payload = {
+        "table": table,
+        "ends": version_id,
+        "ended_at": ended_at.isoformat(),
+        "changes": kept_of(changes),
+    }
     return request_approval(ApprovalKind.TERMS, payload, reason, by, put_in_force), changes
 
 
@@ -107,11 +117,17 @@ def _endable(table: str, version_id: int, ended_at: datetime) -> Any:
     return version
 
 
-def named_version(table: str, version: Any) -> str:
-    """What a version is called in proposals and in the audit trail."""
+def version_named(table: str, version: Any) -> Sentence:
+    """What a version is of; the card itself where it is one of rates."""
     of = ENDABLE[table].of
-    what = f" of {getattr(version, of)}" if of else f" {version.name}" if table == "rate_card" else ""
-    return f"{table.replace('_', ' ')}{what} from {version.valid_from.isoformat()}"
+    if of:
+        return sentence(ENDABLE[table].code, name=str(getattr(version, of)))
+    return sentence("rate_card_named", name=version.name) if table == "rate_card" else sentence("the_policy")
+
+
+def version_from(table: str, version: Any) -> Sentence:
+    """What a version is called, with the instant it began."""
+    return sentence("version_from", what=version_named(table, version), at=version.valid_from)
 
 
 @transaction.atomic
@@ -133,7 +149,7 @@ def _end(payload: dict[str, Any], by: Actor, reason: str) -> None:
         by,
         f"end_{table}",
         table,
-        named_version(table, version)[:200],
+        str(version_from(table, version))[:200],
         before={"ended_at": before and before.isoformat()},
         after={"ended_at": payload["ended_at"], "changes": payload["changes"]},
         reason=reason,

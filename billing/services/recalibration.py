@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from billing.core.sentences import Sentence
 from billing.models import Approval, Calibration
 from billing.selectors.calibration import Proposal
 from billing.services.proposals import propose
@@ -13,7 +14,7 @@ from ledger.services.audit import Actor
 
 def accept_refit(
     proposal: Proposal, valid_from: str, fitted_over: str, reason: str, by: Actor
-) -> tuple[Approval | None, list[str]]:
+) -> tuple[Approval | None, list[Sentence]]:
     """Propose the fitted costs from `valid_from` (RFC 3339) on; tolerance and concurrency stay as they are.
 
     Raises:

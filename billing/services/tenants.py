@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from billing.core.sentences import Sentence
 from billing.services.configuration import apply_tables
 from ledger.models import Pool, Tenant
 from ledger.services.audit import Actor
@@ -12,8 +13,8 @@ _OF_TENANT = ("name", "display_alias", "cost_center", "gl_code", "contacts", "ta
 _OF_POOL = ("cluster", "gpu_model", "name", "region", "meter")
 
 
-def change_tenant(row: dict[str, Any], reason: str, by: Actor) -> list[str]:
-    """Add or change a tenant; returns the diff in words.
+def change_tenant(row: dict[str, Any], reason: str, by: Actor) -> list[Sentence]:
+    """Add or change a tenant; returns the diff.
 
     Raises:
         ConfigurationError: an unusable slug, an unknown parent.
@@ -26,8 +27,8 @@ def change_tenant(row: dict[str, Any], reason: str, by: Actor) -> list[str]:
     return apply_tables({"tenant": [{**stands, **row}]}, by=by, reason=reason)
 
 
-def change_pool(row: dict[str, Any], reason: str, by: Actor) -> list[str]:
-    """Add or change a pool; returns the diff in words.
+def change_pool(row: dict[str, Any], reason: str, by: Actor) -> list[Sentence]:
+    """Add or change a pool; returns the diff.
 
     Raises:
         ConfigurationError: an unusable slug, no cluster or GPU model.

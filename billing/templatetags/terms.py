@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import template
 
-from billing.views.kept_words import change_in_words
+from ledger.wording_sentences import kept_in_words
 
 register = template.Library()
 
 
 @register.filter
-def change_words(text: str) -> str:
-    """A change as `apply_config` says it."""
-    return change_in_words(text)
+def change_words(kept: Any) -> str:
+    """A change as it is kept with what was proposed."""
+    return kept_in_words(kept)

@@ -9,14 +9,16 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import HttpResponseBase, HttpResponseRedirect, QueryDict
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
 from billing.api.periods import soon
 from billing.models import Statement, StatementState
 from billing.services.verification import start_verification
 from billing.tasks import verify_ledger
+from billing.views.audit_values import audit_lines
 from billing.views.verification import last_verification, outcome_shown, runs_table
+from ledger.core.sentences import spelled_out
 from ledger.models import AuditEntry, Period
 from ledger.services.audit import Actor
 from ledger.views.acting import ActingPage, Refused, text_of
@@ -142,21 +144,25 @@ def _object(entry: AuditEntry) -> Any:
 
 
 def _json_of(name: str) -> Callable[[AuditEntry], str]:
-    return lambda entry: _json(getattr(entry, name))
+    def value(entry: AuditEntry) -> str:
+        kept = getattr(entry, name)
+        return "" if kept is None else json.dumps(spelled_out(kept), ensure_ascii=False, sort_keys=True)
+
+    return value
 
 
 def _folded(name: str) -> Callable[[AuditEntry], str]:
     """What is long, such as a whole configuration, opens at a click."""
 
     def cell(entry: AuditEntry) -> str:
-        text = _json(getattr(entry, name))
-        if len(text) <= _SHOWN_CHARACTERS:
-            return text or "—"
-        opening = f"{text[:_SHOWN_CHARACTERS]}…"
-        return format_html("<details><summary>{}</summary>{}</details>", opening, text)
+        lines = audit_lines(getattr(entry, name))
+        first = lines[0] if lines else "—"
+        if len(lines) <= 1 and len(first) <= _SHOWN_CHARACTERS:
+            return first
+        opening = first if len(first) <= _SHOWN_CHARACTERS else f"{first[:_SHOWN_CHARACTERS]}…"
+        rest = format_html_join("", "<li>{}</li>", ((line,) for line in lines))
+        return format_html(
+            '<details><summary>{}</summary><ul class="evidence">{}</ul></details>', opening, rest
+        )
 
     return cell
-
-
-def _json(value: Any) -> str:
-    return "" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)

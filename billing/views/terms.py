@@ -14,7 +14,7 @@ from billing.api.periods import soon
 from billing.models import Approval, Decision
 from billing.services.approvals import ApprovalError
 from billing.services.deeds import decide
-from billing.services.proposals import ENDABLE, named_version, propose_end
+from billing.services.proposals import ENDABLE, propose_end, version_from
 from billing.tasks import recompute_open_months
 from billing.views.closing_words import refusal
 from billing.views.days import start_of_day
@@ -36,6 +36,7 @@ from ledger.services.audit import Actor
 from ledger.views.acting import ActingPage, Refused, text_of
 from ledger.views.page import ledger_of, runs_the_ledger
 from ledger.views.tables import Table
+from ledger.wording_sentences import in_words
 
 
 class SettingsPage(ActingPage):
@@ -81,7 +82,7 @@ class SettingsPage(ActingPage):
         return {
             "may_act": self.may_act(),
             "ledger": ledger_of(self.request),
-            "ending": self.ending and named_version(*self.ending),
+            "ending": self.ending and in_words(version_from(*self.ending)),
             "asks_me": [one for one in waiting if one.requested_by != self.access.name],
             "asked_by_me": [one for one in waiting if one.requested_by == self.access.name],
         }

@@ -7,7 +7,7 @@ with their English, in a module of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -90,6 +90,10 @@ def _as_kept(value: Any) -> Any:
     if isinstance(value, Sentence):
         return value.kept()
     return [_as_kept(one) for one in value] if isinstance(value, tuple) else value
+
+
+def kept_of(told: Iterable[Sentence]) -> list[Kept]:
+    return [one.kept() for one in told]
 
 
 class Told(ValueError):

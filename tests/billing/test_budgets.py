@@ -89,7 +89,7 @@ def test_what_is_no_budget_is_refused(books: Books, body: dict[str, Any], status
 
 def test_budgets_are_configuration(books: Books) -> None:
     document = {"budget": [{"tenant": "acme", "amount": "500.25"}, {"tenant": "beta", "gpu_hours": "1.5"}]}
-    said = [line for line in apply_document(document) if "budget" in line]
+    said = [str(line) for line in apply_document(document) if "budget" in str(line)]
     assert [line for line in said if "alert" not in line] == [
         "+ budget of acme for every month",
         "+ budget of beta for every month",

@@ -58,7 +58,8 @@ def contract(**changes: Any) -> dict[str, Any]:
 
 
 def apply(*contracts: dict[str, Any], **options: Any) -> list[str]:
-    return apply_document({**DOCUMENT, "contract": list(contracts)}, retroactive=True, **options)
+    document = {**DOCUMENT, "contract": list(contracts)}
+    return [str(line) for line in apply_document(document, retroactive=True, **options)]
 
 
 def held(at: datetime = OCTOBER) -> dict[str, int]:

@@ -187,7 +187,7 @@ def test_a_pools_cost_is_proposed_listed_and_ended_by_two_people(pool: Pool) -> 
     )
     end = post(finance, path, 202, ended_at="2026-10-16T00:00:00Z", reason="handed back")
     assert end["changes"] == [
-        f"~ pool cost of {pool.slug} from 2026-09-01T00:00:00+00:00 ended at 2026-10-16T00:00:00+00:00"
+        f"~ cost of pool {pool.slug} from 2026-09-01T00:00:00+00:00 ended at 2026-10-16T00:00:00+00:00"
     ]
     decide("anna", end["approval"], 409)
     assert PoolCost.objects.get().ended_at is None
@@ -251,7 +251,7 @@ def test_a_services_policy_is_listed_and_ended_by_two_people(pool: Pool) -> None
     ended("service-policies", row["id"], "2026-10-01T05:00:00Z")
     assert get(finance, "service-policies/")["results"][0]["ended_at"] == "2026-10-01T05:00:00Z"
     entry = AuditEntry.objects.get(action="end_service_policy")
-    assert entry.object_id == "service policy of qwen from 2026-10-01T00:00:00+00:00"
+    assert entry.object_id == "policy of service qwen from 2026-10-01T00:00:00+00:00"
 
 
 def test_time_of_a_service_without_a_policy_is_its_owners(pool: Pool) -> None:

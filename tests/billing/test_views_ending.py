@@ -86,7 +86,10 @@ def test_an_end_is_asked_for_by_one_person_and_agreed_to_by_another(
         approval = Approval.objects.latest("requested_at")
         assert approval.payload["ended_at"] == "2026-12-31T16:00:00+00:00"
         page = finance.get(PAGE).content.decode()
-        assert approval.payload["changes"][0].startswith("~ ") and "ends at 2027-01-01 00:00:00" in page
+        assert (
+            approval.payload["changes"][0]["code"] == "version_ended"
+            and "ends at 2027-01-01 00:00:00" in page
+        )
         assert finance.get("/calibration/").status_code == 200
         assert finance.get(f"/settings/effect/?approval={approval.pk}").status_code == 200
         form = {"approval": str(approval.pk), "decision": "approved"}

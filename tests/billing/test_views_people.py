@@ -167,7 +167,7 @@ def test_the_role_of_finance_needs_a_second_person(people: dict[str, User]) -> N
     assert client_of(finance).post(_page(wanted), {**form, "reason": "joins us"}).status_code == 303
     assert _roles(wanted) == set()
     approval = Approval.objects.get()
-    assert "new: nobody: finance" in client_of(other).get("/settings/").content.decode()
+    assert "nobody gets the role Finance" in client_of(other).get("/settings/").content.decode()
     decision = {"approval": str(approval.pk), "decision": "approved"}
     assert client_of(finance).post("/settings/", decision).status_code == 422
     assert client_of(other).post("/settings/", decision).status_code == 303

@@ -37,6 +37,6 @@ class Command(LedgerCommand):
         except ConfigurationError as error:
             raise CommandError(f"{file}: {error}") from None
         for line in diff:
-            self.stdout.write(line)
+            self.stdout.write(str(line))
         ended = "would change" if options["dry_run"] else "changed"
         self.stdout.write(f"{len(diff)} {ended}" if diff else "nothing to change")
