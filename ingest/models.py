@@ -12,6 +12,21 @@ class BatchState(models.TextChoices):
     REFUSED = "refused"  # unreadable as a whole, such as broken gzip; the reason stands beside it
 
 
+class AdapterMemory(models.Model):
+    """What an adapter remembered of an imported file, as long as records of it that it refused wait for a person."""
+
+    id = models.BigAutoField(primary_key=True)
+    source_uri = models.TextField()
+    kept_at = models.DateTimeField(auto_now_add=True)
+    state = models.BinaryField(help_text="JSON, packed with zstd")
+
+    class Meta:
+        verbose_name_plural = "adapter memories"
+
+    def __str__(self) -> str:
+        return f"memory {self.pk} of {self.source_uri}"
+
+
 class Batch(models.Model):
     """Raw bytes, committed before anyone is told so. Booked once, whoever takes it and however often."""
 
@@ -26,6 +41,9 @@ class Batch(models.Model):
     first_line = models.BigIntegerField(default=1, help_text="of the file that this batch begins with")
     allowed_sources = models.JSONField(
         null=True, help_text="ids of the sources its sender may speak for; null: any"
+    )
+    memory = models.ForeignKey(
+        AdapterMemory, models.SET_NULL, null=True, help_text="for a retry of what its adapter refused"
     )
     idempotency_key = models.CharField(max_length=200)
     body_sha256 = models.CharField(max_length=64)

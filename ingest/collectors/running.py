@@ -1,7 +1,8 @@
 """Running a collector: what a step brought and where the next one goes on, kept in one transaction.
 
-`Source.state` holds `position` (the collector's), `adapter` (the adapter's), `spans` (what was read), `refused`
-(hashes of records refused lately), `claim` and `claimed_until_ms` (who runs it now) and `last` (how it went).
+`Source.state` holds `position` (the collector's), `adapter` (the adapter's), `settled_ms` (nothing older will come),
+`spans` (what was read), `refused` (hashes of records refused lately), `retried` (records that were tried again since,
+for the adapter's memory), `claim` and `claimed_until_ms` (who runs it now) and `last` (how it went).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ingest.core.adapters.base import (
     instant_ms,
     rfc3339,
 )
+from ingest.services.memories import remember_retried
 from ingest.services.native_records import keep_notices
 from ledger.models import Source
 
@@ -152,6 +154,10 @@ def _keep(
         state = locked.state
         if state.get("claim") != claim.token:
             raise Busy(f"source {config.name!r}: another process took over; this step is left to it")
+        if plan.goes_on and (retried := state.pop("retried", [])):
+            # The retry has booked what it could of them, with a copy of this memory; here they join it.
+            followed = remember_retried(config, plan.adapter_state, retried)
+            events += [outcome for outcome in followed if isinstance(outcome, dict)]
         fresh = _fresh_refusals(state, refused)
         step = Step(harvest.reached_ms, [], len(events), len(fresh), notices, harvest.problems)
         step.batches = keep_events(config, events, fresh)
@@ -162,6 +168,8 @@ def _keep(
             state |= {"position": harvest.position, "adapter": plan.adapter_state}
         state["claimed_until_ms"] = claim.until_ms
         state["last"] = {"at_ms": now_ms, "reached_ms": harvest.reached_ms, "problems": harvest.problems}
+        if plan.goes_on and harvest.settled_ms is not None:
+            state["settled_ms"] = harvest.settled_ms
         locked.save(update_fields=["state"])
     return step
 

@@ -7,24 +7,36 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ingest.core.adapters import load
-from ingest.core.adapters.base import Notice, Refused, SourceConfig
+from ingest.core.adapters.base import Notice, Outcome, Refused, SourceConfig, State
 from ingest.core.parse import Rejected, refused_line
 from ledger.core.periods import to_datetime
 from ledger.models import FactFinding, Source, SourceTotal
 
 
-def adapted_lines(config: SourceConfig, native: Iterable[bytes], notices: list[Notice]) -> Iterator[bytes]:
+def adapted_lines(
+    config: SourceConfig, native: Iterable[bytes], notices: list[Notice], memory: State
+) -> Iterator[bytes]:
     """Canonical events of a whole native input, one per line; each record that is refused is a line of its own.
 
-    Fills `notices` as it goes. Raises what the adapter raises for a wrong table (`ConfigError`, `ValueError`).
+    Fills `notices` as it goes, and `memory` with what the adapter remembers, if its records need it.
+    Raises what the adapter raises for a wrong table (`ConfigError`, `ValueError`).
     """
-    for outcome in load(config.adapter).adapt(native, config, None):
+    for outcome in _outcomes(config, native, memory):
         if isinstance(outcome, Notice):
             notices.append(outcome)
         elif isinstance(outcome, Refused):
             yield refused_record(config, outcome)
         else:
             yield msgspec.json.encode(outcome)
+
+
+def _outcomes(config: SourceConfig, native: Iterable[bytes], memory: State) -> Iterator[Outcome]:
+    adapter = load(config.adapter)
+    if not adapter.remembers:
+        yield from adapter.adapt(native, config, None)
+        return
+    yield from adapter.adapt(native, config, memory)
+    yield from adapter.flush(config, memory, None)
 
 
 def refused_record(config: SourceConfig, refused: Refused) -> bytes:

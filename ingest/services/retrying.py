@@ -1,7 +1,8 @@
 """Quarantine again, after its cause was mended: the original bytes as a new batch, each line once.
 
 A record that its source's adapter refused is native: the adapter reads it again, one after another with the other
-records of its batch and source that are tried again, so that what it remembers of one helps with the next.
+records of its batch and source that are tried again. Where a record can mean something else after others, the adapter
+reads it with what it remembered of those (`services.memories`).
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from ingest.core.adapters import load
-from ingest.core.adapters.base import ConfigError, Notice, Outcome, Refused, SourceConfig, State
+from ingest.core.adapters.base import ConfigError, Notice, Outcome, Refused, SourceConfig
 from ingest.core.parse import Rejected, refused_line
 from ingest.core.unpack import NDJSON
 from ingest.models import Batch, QuarantinedEvent
 from ingest.services.booking import Receipt, book_batch
 from ingest.services.inbox import Body, accept_batch
 from ingest.services.limits import RETRY
+from ingest.services.memories import recall
 from ingest.services.native_records import keep_notices, refused_record
 from ingest.services.source_config import UnreadableSource, source_config
 from ledger.models import Source
@@ -191,7 +193,7 @@ def _take(waiting: QuerySet[QuarantinedEvent], by: str) -> Sent | None:
         return None
     origin = Batch.objects.defer("body").get(pk=rows[0].batch_id)
     taken = _alike(rows)
-    lines = _reread(taken) if taken[0].adapter else [_one_line(bytes(row.raw)) for row in taken]
+    lines = _reread(taken, origin) if taken[0].adapter else [_one_line(bytes(row.raw)) for row in taken]
     sources = origin.allowed_sources
     batch, _ = accept_batch(
         Body(b"\n".join(lines), NDJSON),
@@ -201,6 +203,8 @@ def _take(waiting: QuerySet[QuarantinedEvent], by: str) -> Sent | None:
         origin=f"batch {origin.pk}",
         allowed_sources=None if sources is None else frozenset(sources),
     )
+    if origin.memory_id is not None:
+        Batch.objects.filter(pk=batch.pk).update(memory=origin.memory_id)
     QuarantinedEvent.objects.filter(pk__in=[row.pk for row in taken]).update(
         resolved_at=timezone.now(), resolution="retried", resolved_by=by[:150], retried_in=batch
     )
@@ -222,23 +226,24 @@ def _alike(rows: Sequence[QuarantinedEvent]) -> list[QuarantinedEvent]:
     return taken
 
 
-def _reread(rows: Sequence[QuarantinedEvent]) -> list[bytes]:
+def _reread(rows: Sequence[QuarantinedEvent], origin: Batch) -> list[bytes]:
     """Native records of one source through its adapter, as it is configured today. What it refuses again keeps the
     bytes that came, whatever part of them the adapter complains about."""
+    records = [bytes(row.raw) for row in rows]
     try:
         config = _config_of(rows[0].source_uri)
         adapter = load(config.adapter)
-        state: State = {}
+        memory = recall(config, origin)
         lines: list[bytes] = []
         notices: list[Notice] = []
-        for row in rows:
-            native = bytes(row.raw).split(b"\n")
-            lines += _kept(row, list(adapter.adapt(native, config, state)), notices)
-        for outcome in adapter.flush(config, state, None):
-            if isinstance(outcome, Refused):
-                lines.append(refused_record(config, outcome))
-            else:
+        for row, record in zip(rows, records, strict=True):
+            lines += _kept(row, list(adapter.adapt(record.split(b"\n"), config, memory.state)), notices)
+        for outcome in adapter.flush(config, memory.state, memory.settled_ms):
+            if not isinstance(outcome, Refused):
                 lines += _kept(rows[-1], [outcome], notices)
+            elif not memory.is_shared or outcome.record in records:  # others wait in quarantine themselves
+                lines.append(refused_record(config, outcome))
+        memory.keep(records)
     except (UnreadableSource, ConfigError, ValueError) as error:
         return [_still_refused(row, "not_configured", str(error)) for row in rows]
     keep_notices(config, notices)

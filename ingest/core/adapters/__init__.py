@@ -19,4 +19,9 @@ def load(name: str) -> Adapter:
     if name not in ADAPTERS:
         raise KeyError(f"no adapter is called {name!r}; known: {', '.join(sorted(ADAPTERS))}")
     module = import_module(ADAPTERS[name])
-    return Adapter(name=name, adapt=module.adapt, flush=getattr(module, "flush", no_flush))
+    return Adapter(
+        name=name,
+        adapt=module.adapt,
+        flush=getattr(module, "flush", no_flush),
+        remembers=getattr(module, "REMEMBERS", False),
+    )

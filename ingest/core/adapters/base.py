@@ -166,6 +166,18 @@ class Adapter:
     name: str
     adapt: Adapt
     flush: Flush
+    remembers: bool = False
+    """Whether a record can mean something else after other records: a retry is then read with the memory of them,
+    and whatever its order, the same comes out (module attribute `REMEMBERS`)."""
+
+
+def forget_refusals(state: Any) -> None:
+    """Takes the marks `refused` off a memory, so that what is tried again and is still wrong is refused again."""
+    if isinstance(state, dict):
+        if state.get("refused") is True:
+            del state["refused"]
+        for value in state.values():
+            forget_refusals(value)
 
 
 @dataclass(frozen=True, slots=True)

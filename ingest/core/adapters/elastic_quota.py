@@ -44,6 +44,8 @@ WAITING_PHASES = frozenset({"", "Enqueued", "Backoff", "TimeoutBackoff", "SchedF
 RUNNING_PHASES = frozenset({"Dequeued", "SchedReady", "SchedSucceed", "Running"})
 _REJECTED = ("is more than Max", "total ElasticQuota used is more than min")
 
+REMEMBERS = True
+
 
 def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
     """See the module; options are documented on the source's page."""

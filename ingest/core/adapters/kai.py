@@ -55,6 +55,8 @@ ENDED_BEFORE_MS = 5_000
 _VICTIM = re.compile(r"Pod (?P<pod>[^/\s]+/\S+) was preempted|evicting remaining pod: (?P<last>[^/\s]+/\S+)")
 _SHARE = re.compile(r"uses <GPU: (?P<uses>[\d.]+)[^>]*> with a quota of <GPU: (?P<quota>[\d.]+|unlimited|-1)")
 
+REMEMBERS = True
+
 
 def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
     """See the module; options are documented on the source's page."""

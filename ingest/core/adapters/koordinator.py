@@ -44,6 +44,8 @@ SAMPLES_KEPT = 200
 SAMPLE_AGE_MS = 10 * 60_000
 """A sample of `used` and `runtime` speaks for an eviction at most this much later."""
 
+REMEMBERS = True
+
 
 def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
     """See the module; options are documented on the source's page."""

@@ -34,6 +34,8 @@ from ingest.core.adapters.pods import (
 IN_MEMORY = "(in kube-scheduler memory)"
 """Suffix of the note when the victim was only reserved or binding: nothing was deleted, no running time is lost."""
 
+REMEMBERS = True
+
 
 def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
     """See the module; options are documented on the source's page."""

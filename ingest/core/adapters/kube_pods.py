@@ -56,6 +56,8 @@ GANG_HINT = re.compile(
 )
 """Koordinator's gang preemption names its preemptor in the condition."""
 
+REMEMBERS = True
+
 
 def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
     """See the module; options are documented on the source's page."""

@@ -48,6 +48,8 @@ _VICTIM_REASONS = frozenset({"Preempted", "EvictedDueToPreempted"})
 KEEP_GONE_MS = 7 * 24 * 3600 * 1000
 """How long a deleted workload stays in the index, so that a late Event can still name it."""
 
+REMEMBERS = True
+
 
 def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
     """See the module; options are documented on the source's page."""

@@ -38,7 +38,7 @@ def note_pending(entry: Entry, w: Workload, source: SourceConfig) -> None:
 def note_record(entry: Entry, watched: Watched, source: SourceConfig) -> None:
     """Keeps the record of demand that may have to be refused; beside demand whose pool is known, none."""
     for start, facts in entry["pending"].items():
-        if not facts.get("refused") and not _has_pool(entry, start, facts, source):
+        if not _has_pool(entry, start, facts, source):
             facts.setdefault("position", watched.position)
             facts.setdefault("raw", watched.raw.decode("utf-8", "replace"))
         else:
@@ -99,7 +99,7 @@ def refuse_unmapped(entry: Entry, source: SourceConfig) -> Iterator[Refused]:
             "map the ClusterQueue, the LocalQueue or the namespace, or switch pending off for this source",
         )
         detail = f"{entry['name']} has not been admitted since {rfc3339(int(start))}; {why}"
-        yield Refused(facts["position"], facts.pop("raw").encode(), reason, detail)
+        yield Refused(facts["position"], facts["raw"].encode(), reason, detail)
 
 
 def _amounts(milli: dict[str, int]) -> str:

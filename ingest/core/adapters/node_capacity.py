@@ -1,7 +1,8 @@
 """Nodes -> what a pool has, from the Kubernetes API: allocatable devices of the nodes that are ready.
 
 A Node's `Ready` condition holds only its latest transition. So what the nodes were before they were first seen is not
-known: the first sum of a pool holds from the latest transition among its nodes; from then on each change is told.
+known: the first sum of a pool holds from the latest transition among its nodes; from then on each change is told. What
+is learnt late of a node (it was refused, or is of the past) counts after the newest change that was told without it.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ def note_node(watched: Watched, source: SourceConfig, state: State) -> None:
     since = _since_ms(
         watched, ready.get("lastTransitionTime"), known is not None and known["milli"] > 0 and serves
     )
+    # Levels up to the newest change that was told are sums without this one: it joins them after it.
+    since = max(since, state.get("capacity_ms", {}).get(pool, since - 1) + 1)
     nodes[name] = {"pool": pool, "milli": level, "ms": since, "before": known["milli"] if known else 0}
     state.setdefault("changed", []).append([since, pool])
 
@@ -74,6 +77,7 @@ def capacity_events(source: SourceConfig, state: State) -> Iterator[Event]:
         for moment in moments if pool in told else moments[-1:]:
             level = sum(node["milli"] for node in nodes if node["ms"] <= moment)
             level += sum(node["before"] for node in nodes if node["ms"] > moment)
+            state.setdefault("capacity_ms", {})[pool] = moment
             if told.get(pool) != level:
                 told[pool] = level
                 data = {"pool": pool, "gpus": gpus_json(level)}

@@ -20,6 +20,8 @@ from ingest.core.adapters.slurm_times import UNSET, duration_ms, is_ambiguous, l
 
 __all__ = ["adapt", "flush", "read_run"]
 
+REMEMBERS = True
+
 
 def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
     """See the module; options are documented on the source's page."""

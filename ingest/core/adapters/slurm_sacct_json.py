@@ -26,6 +26,8 @@ from ingest.core.adapters.slurm_jobs import Run, flush, new_state, tell
 
 __all__ = ["adapt", "flush"]
 
+REMEMBERS = True
+
 
 def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
     """See the module; options are documented on the source's page."""

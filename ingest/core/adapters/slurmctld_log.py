@@ -56,6 +56,8 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 _CONCERNS_US = re.compile(r"preempted JobId=|preemption grace time for")
 
+REMEMBERS = True
+
 
 def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
     """See the module; options are documented on the source's page."""

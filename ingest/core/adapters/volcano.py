@@ -49,6 +49,8 @@ _EVICTED = re.compile(r"Pod is evicted, because of (\w+)")
 _SILENT_KINDS = frozenset({"Job", "Numatopology", "HyperNode", "JobFlow", "JobTemplate", "Command"})
 DEFAULT_IDENTITY = "volcano_queue"
 
+REMEMBERS = True
+
 
 def adapt(lines: Iterable[bytes], source: SourceConfig, state: State | None) -> Iterator[Outcome]:
     """See the module; options are documented on the source's page."""

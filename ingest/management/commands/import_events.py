@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from django.core.management.base import CommandParser
 from django.db.models import Q
 
-from ingest.collectors.native import UnknownSource, canonical_lines
+from ingest.collectors.native import UnknownSource, canonical_lines, keep_memory_of
 from ingest.core.reasons import OF_THE_REST
 from ingest.models import QuarantinedEvent
 from ingest.services.booking import Receipt
@@ -78,15 +78,20 @@ class Command(LedgerCommand):
                 if options["source"]:
                     too_long: list[bytes] = []
                     native = native_lines(chunks, encoding, too_long)
-                    lines = canonical_lines(options["source"], native, options["dry_run"])
+                    memory: dict[str, Any] = {}
+                    lines = canonical_lines(options["source"], native, options["dry_run"], memory)
                     parts = parts_of_lines(chain(lines, too_long))
                 else:
                     parts = parts_of(chunks, encoding)
                 tally = _Tally(shown)
                 parts = end.watched(parts)
+                refused: list[int] = []
                 for receipt in import_parts(parts, name, dry_run=options["dry_run"], judged=tally.judged):
                     tally.settle(receipt)
+                    refused += [receipt.batch] if receipt.quarantined else []
                     yield receipt
+                if options["source"] and refused and not options["dry_run"]:
+                    keep_memory_of(options["source"], memory, refused)
 
 
 class _End:

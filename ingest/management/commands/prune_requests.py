@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
+from ingest.services.memories import forget_memories
 from ingest.services.pruning import ArchiveBroken, forget_bodies, prunable_days, prune_requests
 from ledger.management.base import BadInput, CommandFailed, LedgerCommand
 
@@ -43,6 +44,7 @@ class Command(LedgerCommand):
             except ArchiveBroken as error:
                 raise CommandFailed(f"{error}; nothing of that day was dropped") from None
             bodies = forget_bodies(now)
+            forget_memories()
             self.stdout.write(
                 f"{len(days)} days with {rows} requests archived and dropped, {bodies} batch bodies forgotten"
             )
