@@ -117,6 +117,7 @@ EVIDENCE = declare(
         "differs": _("%(what)s: %(measure)s differs by %(amount)s %(unit)s"),
         "exceptions_found": "%(exception)s: %(count)s",
         "exceptions_of_pool": "%(exception)s %(pool)s: %(count)s",
+        "exceptions_of_closed_month": "%(month)s, closed: %(exception)s %(pool)s: %(count)s",
         "price_missing_for": "%(subject)s",
         "price_missing_in_month": "%(month)s: %(subject)s",
         "source_to_see_to": "%(source)s",
@@ -126,7 +127,10 @@ EVIDENCE = declare(
         "override_asked_for": _("an override of this checklist, asked for by %(who)s"),
         "terms_asked_for": _("a change (%(table)s), asked for by %(who)s"),
     },
-    on_pages={"exceptions_of_pool": _("%(exception)s, %(pool)s: %(count)s")},
+    on_pages={
+        "exceptions_of_pool": _("%(exception)s, %(pool)s: %(count)s"),
+        "exceptions_of_closed_month": _("%(month)s, closed: %(exception)s, %(pool)s: %(count)s"),
+    },
 )
 
 # What a step of a close did, and how the close ended (billing.services.closing).

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Count, F, Q, Sum
 from django.utils import timezone
 
@@ -33,6 +34,7 @@ from billing.models import (
 )
 from billing.selectors.reconciliation import unexplained_differences
 from billing.services.periods import months_not_closed
+from billing.sql.contradictions import TOLD_AFTER_CLOSE
 from ledger.core.periods import to_ms
 from ledger.core.units import gpu_hours_text, micro_text
 from ledger.inbox import inbox_evidence
@@ -154,6 +156,17 @@ def _exceptions(period: Period) -> list[Sentence]:
         if pool
         else sentence("exceptions_found", exception=code, count=count)
         for (code, pool), count in sorted(counts.items())
+    ] + _told_after_close(period)
+
+
+def _told_after_close(period: Period) -> list[Sentence]:
+    """Contradictions of closed months that no close has seen yet, counted by month, code and pool."""
+    with connection.cursor() as cursor:
+        cursor.execute(TOLD_AFTER_CLOSE, {"month": period.month})
+        rows = cursor.fetchall()
+    return [
+        sentence("exceptions_of_closed_month", month=month, exception=code, pool=pool, count=count)
+        for month, code, pool, count in rows
     ]
 
 

@@ -206,6 +206,12 @@ def test_evidence_and_steps_are_in_the_readers_language(pool: Pool) -> None:
             sentence("differs", what="kueue-bj wl-7", measure="preemptions", amount=-2, unit="count"),
             "kueue-bj wl-7：抢占相差 \u22122 次",
         ),
+        (
+            sentence(
+                "exceptions_of_closed_month", month="2026-09", exception="level_conflict", pool="bj", count=2
+            ),
+            "2026年9月（已关账）：两个事实相互矛盾，bj：2",
+        ),
         (sentence("source_to_see_to", source="a source: of a name"), "a source: of a name"),
         (sentence("drafts_not_approved", count=2, all=30), "30 份中有 2 份未经审批"),
         (

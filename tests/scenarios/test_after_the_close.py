@@ -16,15 +16,17 @@ from django.db import connection, transaction
 
 from billing.core.sentences import Sentence
 from billing.models import Approval, CloseRun, Decision, PreemptionRecord, StatementLine
+from billing.selectors.checklist import month_checklist
 from billing.services.adjustments import closed_months_that_changed
-from billing.services.closing import STEPS
+from billing.services.closing import STEPS, run_close, start_close
 from billing.services.deeds import decide
 from billing.services.disputes import adjust_dispute, open_dispute
 from billing.services.months import compute_month, is_up_to_date
+from billing.services.overrides import request_override
 from billing.services.periods import open_review
 from billing.tasks import recompute_open_months
 from ledger.core.units import MICRO_PER_UNIT
-from ledger.models import Period, Source, Tenant
+from ledger.models import Ledger, Period, Source, Tenant
 from ledger.services.masters import map_identity
 from tests.scenarios.golden import (
     ANNA,
@@ -348,3 +350,53 @@ def _kept_alike_by_the_migration() -> None:
     with connection.cursor() as cursor:
         cursor.execute(import_module("ledger.migrations.0013_closed_with").KEEP)
     assert october.get().closed_with == kept
+
+
+def _exceptions_of(month: str, now: datetime) -> list[str]:
+    items = month_checklist(Period.objects.get(pk=month), now)
+    return [str(one) for item in items if item.code == "exceptions" for one in item.evidence]
+
+
+def test_a_contradiction_told_after_the_close_blocks_the_next_one(october: None) -> None:
+    """gamma's level ended in October, so no later month has it: its conflict stands on November's checklist, as does
+    that of two reports of a preemption, and once November was closed over it not on December's."""
+    close()
+    tell(
+        holds("gamma", 5, 1, event_id="one"),
+        holds("gamma", 5, 2, event_id="other"),
+        holds("gamma", 6, 0),
+        preempted(3, "beta", 1, event_id="said", lost_gpu_seconds=60),
+        preempted(3, "beta", 2, event_id="unsaid", lost_gpu_seconds=60),
+    )
+    adjust()
+    Source.objects.update(complete_until=DECEMBER_5)
+    open_review(NEXT_MONTH, ANNA, now=DECEMBER_5)
+    seen = ["2026-10, closed: level_conflict h100: 1", "2026-10, closed: merge_conflict h100: 1"]
+    assert _exceptions_of("2026-11", DECEMBER_5) == seen
+    run = run_close(start_close(NEXT_MONTH, ANNA).pk, now=DECEMBER_5)
+    assert run.state == "blocked"
+    # In another transaction: somebody answers for it, and the next month is not asked again.
+    with transaction.atomic():
+        Ledger.objects.update(options={"approvals": False})
+        request_override(Period.objects.get(pk="2026-11"), "the sources are gone", ANNA, now=DECEMBER_5)
+        close(NEXT_MONTH, DECEMBER_5)
+        assert _exceptions_of("2026-12", DECEMBER_5) == []
+        transaction.set_rollback(True)
+    tell(correction("one"))
+    adjust(DECEMBER_5)
+    assert _exceptions_of("2026-11", DECEMBER_5) == seen[1:]
+    tell(correction("unsaid"))
+    adjust(DECEMBER_5)
+    close(NEXT_MONTH, DECEMBER_5)
+
+
+def test_a_contradiction_that_was_closed_over_is_told_of_once(october: None) -> None:
+    tell(holds("gamma", 5, 1, event_id="one"), holds("gamma", 5, 2, event_id="other"), holds("gamma", 6, 0))
+    Ledger.objects.update(options={"approvals": False})
+    open_review(MONTH, ANNA, now=NOVEMBER_5)
+    Source.objects.update(complete_until=NOVEMBER_5)
+    request_override(Period.objects.get(pk="2026-10"), "known", ANNA, now=NOVEMBER_5)
+    close()
+    tell(holds("gamma", 7, 1), holds("gamma", 8, 0))
+    adjust()
+    assert _exceptions_of("2026-11", NOVEMBER_5) == []
