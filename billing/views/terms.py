@@ -7,15 +7,17 @@ from typing import Any
 from uuid import UUID
 
 from django.http import Http404, QueryDict
+from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
 from billing.api.periods import soon
-from billing.models import Approval, Decision
+from billing.models import Approval, ApprovalKind, Decision
 from billing.services.approvals import ApprovalError
 from billing.services.deeds import decide
 from billing.services.proposals import ENDABLE, propose_end, version_from
 from billing.tasks import recompute_open_months
+from billing.views.closing import asked
 from billing.views.closing_words import refusal
 from billing.views.days import start_of_day
 from billing.views.term_tables import (
@@ -30,13 +32,16 @@ from billing.views.term_tables import (
     tenants_table,
     token_prices_table,
 )
+from ledger.core.currency import minor_places
 from ledger.core.periods import to_datetime
+from ledger.core.units import money_fixed
 from ledger.core.windows import BadWindow, parse_instant
 from ledger.services.audit import Actor
+from ledger.templatetags.figures import month_name
 from ledger.views.acting import ActingPage, Refused, text_of
 from ledger.views.page import ledger_of, runs_the_ledger
 from ledger.views.tables import Table
-from ledger.wording_sentences import in_words
+from ledger.wording_sentences import in_words, kept_in_words
 
 
 class SettingsPage(ActingPage):
@@ -83,9 +88,30 @@ class SettingsPage(ActingPage):
             "may_act": self.may_act(),
             "ledger": ledger_of(self.request),
             "ending": self.ending and in_words(version_from(*self.ending)),
-            "asks_me": [one for one in waiting if one.requested_by != self.access.name],
-            "asked_by_me": [one for one in waiting if one.requested_by == self.access.name],
+            "asks_me": [self._shown(one) for one in waiting if one.requested_by != self.access.name],
+            "asked_by_me": [self._shown(one) for one in waiting if one.requested_by == self.access.name],
         }
+
+    def _shown(self, approval: Approval) -> dict[str, Any]:
+        """What whoever decides has to know, line by line, and where more of it stands."""
+        said = approval.payload
+        if approval.kind == ApprovalKind.CREDIT:
+            currency = ledger_of(self.request).currency
+            amount = f"{money_fixed(int(said['amount_micro']), minor_places(currency))} {currency}"
+            words = {"amount": amount, "tenant": said["tenant"], "month": month_name(said["concerns"])}
+            about = [_("%(amount)s for %(tenant)s, %(month)s") % words]
+            place = reverse("billing:statement", args=[said["concerns"], said["tenant"]]) + "#finance"
+            place_is = _("The statement")
+        elif approval.kind == ApprovalKind.OVERRIDE:
+            about = [f"{title}: {evidence}" for title, evidence in asked(approval)["over"]]
+            place = reverse("billing:month", args=[said["month"]]) + "#closing"
+            place_is = month_name(said["month"])
+        else:
+            about = [kept_in_words(change) for change in said.get("changes", ())]
+            is_terms = approval.kind == ApprovalKind.TERMS
+            place = f"{reverse('billing:effect')}?approval={approval.pk}" if is_terms else ""
+            place_is = _("See its effect on a month")
+        return {"approval": approval, "about": about, "place": place, "place_is": place_is}
 
     def do(self, form: QueryDict, by: Actor, **_kwargs: Any) -> str:
         return self._end(form, by) if form.get("deed") == "end" else self._decide(form, by)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from billing.models import Approval, Calibration, Contract, Policy, PoolCost, RateCard, ServicePolicy
+from billing.models import (
+    Approval,
+    ApprovalKind,
+    Calibration,
+    Contract,
+    Policy,
+    PoolCost,
+    RateCard,
+    ServicePolicy,
+)
 from billing.services.proposals import ENDABLE
 from ledger.models import Ledger, Membership, ModelName, Role, Tenant, User
 from tests.billing.level_facts import hour, make_service
@@ -147,3 +157,26 @@ def test_what_is_over_has_no_end_any_more(people: dict[str, User], versions: dic
     old = Policy.objects.create(valid_from=hour(-9_000))
     body = client_of(people["finance"]).get(PAGE).content.decode()
     assert address("policy", versions["policy"]) in body and address("policy", old) not in body
+
+
+def test_whoever_decides_reads_in_the_settings_what_it_is_about(
+    people: dict[str, User], second: User
+) -> None:
+    """A credit, an override and a role say as much as a change of terms does: nobody agrees to what is not shown."""
+    silent = {"code": "source_to_see_to", "values": {"source": "/gateways/x"}}
+    for kind, payload in (
+        (ApprovalKind.CREDIT, {"tenant": "acme", "concerns": "2026-10", "amount_micro": "12500000"}),
+        (
+            ApprovalKind.OVERRIDE,
+            {"month": "2026-10", "items": [{"item": "silence", "evidence": [silent]}]},
+        ),
+    ):
+        Approval.objects.create(kind=kind, payload=payload, reason="because", requested_by="finance")
+    for client in (client_of(second), client_of(people["finance"])):
+        text = client.get(PAGE).content.decode()
+        assert "Approval object" not in text
+        assert "credit to a tenant" in text and "close over what blocks" in text
+        assert "12.50 USD for acme, October 2026" in " ".join(re.sub(r"<[^>]*>", "", text).split())
+        assert 'href="/months/2026-10/statements/acme/#finance"' in text
+        assert "No source is silent: /gateways/x" in text
+        assert 'href="/months/2026-10/#closing"' in text
