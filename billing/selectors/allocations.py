@@ -11,7 +11,7 @@ from django.db import connection
 
 from billing.selectors.prices import PriceSegment, price_parameters
 from billing.sql.details import DETAILS
-from billing.sql.reports import ALLOCATIONS, REQUEUED
+from billing.sql.reports import ALLOCATIONS, REQUEUED, REQUEUED_OF_TENANTS
 from ledger.core.periods import Span, to_datetime
 from ledger.core.units import GPU_US_PER_GPU_HOUR, round_half_even
 
@@ -145,7 +145,7 @@ def requeued(
         "offset": offset,
     }
     with connection.cursor() as cursor:
-        cursor.execute(REQUEUED, parameters)
+        cursor.execute(REQUEUED if tenant_ids is None else REQUEUED_OF_TENANTS, parameters)
         return [
             RequeuedRow(tenant, hits, deferrals, stopped, int(lost), int(redone), int(waited), bool(partial))
             for tenant, hits, deferrals, stopped, lost, redone, waited, partial in cursor.fetchall()

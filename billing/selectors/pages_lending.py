@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from django.db.models import Sum
 
 from billing.models import AllocationDay, MonthLine
 from billing.selectors.names import Names
+from billing.selectors.pages_months import gpu_us_of
 from billing.selectors.pages_preemptions import in_words, span_of
 from billing.selectors.reservations import lending
 from ledger.access import Access
@@ -74,11 +72,11 @@ class IdleReservation:
 
 def idle_reservations(period: Period, access: Access) -> list[IdleReservation]:
     """Most idle first; those without any reservation are left out. Four queries."""
-    rows: Iterable[Mapping[str, Any]] = (
+    rows: Iterable[tuple[int, ...]] = (
         visible_to(AllocationDay.objects.all(), access)
         .filter(starts_at__gte=period.starts_at, starts_at__lt=period.ends_at, account__tenant__isnull=False)
-        .values("account__tenant", "pool")
-        .annotate(**{name: Sum(f"{name}_gpu_us") for name in RESERVED})
+        .values_list("account__tenant", "pool")
+        .annotate(**{name: gpu_us_of(name) for name in RESERVED})
         .order_by()
     )
     charged = _charged(period, access)
@@ -87,10 +85,10 @@ def idle_reservations(period: Period, access: Access) -> list[IdleReservation]:
         dict(Holder.objects.values_list("pk", "slug")),
     )
     found = []
-    for row in rows:
-        gpu_us = {name: int(row[name]) for name in RESERVED}
-        if sum(gpu_us.values()):
-            key = (tenants[row["account__tenant"]], pools[row["pool"]])
+    for tenant, pool, *parts in rows:
+        if any(parts):
+            key = (tenants[tenant], pools[pool])
+            gpu_us = dict(zip(RESERVED, parts, strict=True))
             found.append(IdleReservation(*key, gpu_us, charged.get(key, 0)))
     return sorted(found, key=lambda one: (-one.gpu_us["reserved_idle"], one.tenant, one.pool))
 

@@ -8,7 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Count, Q, Sum
+from django.db.models import BigIntegerField, Count, Q, Sum
+from django.db.models.functions import Cast
 
 from billing.models import AllocationDay, BillingFinding, PoolSlot, Statement
 from billing.sql.pages import CAPACITY_BY_MONTH
@@ -223,15 +224,19 @@ def _totals_of(period: Period, access: Access) -> dict[int, int]:
 def gpu_us_by_tenant(period: Period, access: Access) -> dict[int | None, dict[str, int]]:
     """Tenant id (None: the platform and suspense) -> category -> gpu_us of the month. One query, over the sums by
     day."""
-    rows = (
+    rows: Iterable[tuple[Any, ...]] = (
         visible_to(AllocationDay.objects.all(), access)
         .filter(starts_at__gte=period.starts_at, starts_at__lt=period.ends_at)
-        .values("account__tenant")
-        .annotate(**{name: Sum(f"{name}_gpu_us") for name in HOLDER_CATEGORIES})
+        .values_list("account__tenant")
+        .annotate(**{name: gpu_us_of(name) for name in HOLDER_CATEGORIES})
         .order_by()
     )
-    found: Iterable[Mapping[str, Any]] = rows
-    return {row["account__tenant"]: {name: int(row[name]) for name in HOLDER_CATEGORIES} for row in found}
+    return {tenant: dict(zip(HOLDER_CATEGORIES, parts, strict=True)) for tenant, *parts in rows}
+
+
+def gpu_us_of(category: str) -> Cast:
+    """The sum of a category as an integer: PostgreSQL's own are numerics, slow to read by the thousand."""
+    return Cast(Sum(f"{category}_gpu_us"), BigIntegerField())
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -188,6 +188,9 @@ def lending(
         ]
 
 
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def _lending_prices(window: Span) -> dict[str, list[Any]]:
     segments = [one for one in price_segments(window) if one.service_class == ServiceClass.NONE]
     reserved = {
@@ -206,6 +209,7 @@ def _lending_prices(window: Span) -> dict[str, list[Any]]:
         "price_pool": [one.pool_id for one in borrowed],
         "price_from": [one.starts_at for one in borrowed],
         "price_to": [one.ends_at for one in borrowed],
+        "price_changes": sorted({at for one in borrowed for at in (one.starts_at, one.ends_at)}) or [_EVER],
         "borrowed": [one.price_micro for one in borrowed],
         "credit": shares,
     }

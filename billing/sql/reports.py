@@ -100,24 +100,30 @@ LIMIT %(limit)s OFFSET %(offset)s
 
 # Re-queued GPU time per tenant (or payer account) of preemptions decided in a window: lost belongs to the month of
 # the decision, recompute to the month of the resume, waiting to the time waited (domain.md section 6).
-# Leans on preemption_when and the waits of a record.
-REQUEUED = """
+# Of all tenants, the waits of the window are added up at once; of few, those of each record are looked for: leans on
+# preemption_when and the waits of a record.
+_WAITED = """
+        SELECT wait.record_id, sum(wait.milli_gpus * 1000 * extract(epoch FROM
+            least(coalesce(wait.ends_at, %(horizon)s), %(to)s) - greatest(wait.starts_at, %(from)s)))::numeric AS gpu_us
+        FROM billing_preemptionwait wait
+        WHERE wait.starts_at < %(to)s AND coalesce(wait.ends_at, %(horizon)s) > greatest(wait.starts_at, %(from)s)
+"""
+
+
+def _requeued(waited: str) -> str:
+    return f"""
 WITH hit AS (
     SELECT share.account_id, record.pool_id, record.queued_only, share.lost_gpu_us, share.recompute_gpu_us,
            record.decided_at >= %(from)s AND record.decided_at < %(to)s AS decided_here,
            record.resumed_at >= %(from)s AND record.resumed_at < %(to)s AS resumed_here,
            record.disposition,
-           CASE WHEN waited.gpu_us > 0 THEN div(waited.gpu_us * share.weight_through, share.weight_total)
-                - div(waited.gpu_us * share.weight_before, share.weight_total) ELSE 0 END AS waiting_gpu_us
+           CASE WHEN waited.gpu_us IS NULL THEN 0
+                WHEN share.weight_through - share.weight_before = share.weight_total THEN waited.gpu_us
+                ELSE div(waited.gpu_us * share.weight_through, share.weight_total)
+                     - div(waited.gpu_us * share.weight_before, share.weight_total) END AS waiting_gpu_us
     FROM billing_preemptionshare share
     JOIN billing_preemptionrecord record ON record.id = share.record_id
-    LEFT JOIN LATERAL (
-        SELECT sum(wait.milli_gpus * 1000 * extract(epoch FROM
-            least(coalesce(wait.ends_at, %(horizon)s), %(to)s) - greatest(wait.starts_at, %(from)s)))::numeric AS gpu_us
-        FROM billing_preemptionwait wait
-        WHERE wait.record_id = record.id AND wait.starts_at < %(to)s
-          AND coalesce(wait.ends_at, %(horizon)s) > greatest(wait.starts_at, %(from)s)
-    ) waited ON true
+    LEFT JOIN {waited}
     WHERE record.decided_at < %(to)s
       AND (record.waits_until IS NULL OR record.waits_until >= %(from)s OR record.decided_at >= %(from)s
            OR record.resumed_at >= %(from)s)
@@ -140,6 +146,12 @@ GROUP BY 1
 ORDER BY 1
 LIMIT %(limit)s OFFSET %(offset)s
 """
+
+
+REQUEUED = _requeued(f"({_WAITED} GROUP BY 1) waited ON waited.record_id = record.id")
+REQUEUED_OF_TENANTS = _requeued(
+    f"LATERAL ({_WAITED} AND wait.record_id = record.id GROUP BY 1) waited ON true"
+)
 
 # Tokens and measured GPU time of a window from the hourly roll-ups, per tenant, model and service. An identity belongs
 # to whom the mapping says at that hour. Leans on usage_hour_when; never touches single requests.

@@ -71,16 +71,18 @@ WITH price AS (
         AS p(pool_id, valid_from, valid_to, borrowed_micro, credit_micro)
 ), lent AS MATERIALIZED (
     -- Days first, prices and names after: of hundreds of tenants there are thirty times fewer pairs than days of pairs.
-    SELECT l.pool_id, l.lender_id, l.borrower_id, price.borrowed_micro, price.credit_micro, sum(l.gpu_us) AS gpu_us
-    FROM billing_lendingday l
-    LEFT JOIN price ON price.pool_id = l.pool_id AND l.starts_at >= price.valid_from AND l.starts_at < price.valid_to
-    WHERE l.starts_at >= %(from)s AND l.starts_at < %(to)s
-    GROUP BY 1, 2, 3, 4, 5
+    -- No day goes over the instant at which a price changes.
+    SELECT pool_id, lender_id, borrower_id, min(starts_at) AS starts_at, sum(gpu_us) AS gpu_us
+    FROM billing_lendingday
+    WHERE starts_at >= %(from)s AND starts_at < %(to)s
+    GROUP BY 1, 2, 3, width_bucket(starts_at, %(price_changes)s::timestamptz[])
 )
-SELECT pool.slug, lent.lender_id, lent.borrower_id, sum(lent.gpu_us),
-       sum(lent.gpu_us * lent.borrowed_micro), sum(lent.gpu_us * lent.credit_micro),
-       bool_or(lent.borrowed_micro IS NULL)
+SELECT pool.slug, lent.lender_id, lent.borrower_id, sum(lent.gpu_us)::bigint,
+       sum(lent.gpu_us * price.borrowed_micro), sum(lent.gpu_us * price.credit_micro),
+       bool_or(price.borrowed_micro IS NULL)
 FROM lent
+LEFT JOIN price ON price.pool_id = lent.pool_id AND lent.starts_at >= price.valid_from
+    AND lent.starts_at < price.valid_to
 JOIN ledger_pool pool ON pool.id = lent.pool_id
 JOIN ledger_holder lender ON lender.id = lent.lender_id
 JOIN ledger_holder borrower ON borrower.id = lent.borrower_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -10,12 +11,14 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.db import connection, transaction
 
-from billing.models import AllocationDay, RateCard
+from billing.models import AllocationDay, LendingDay, RateCard
 from billing.selectors.allocations import AllocationQuestion, allocations
 from billing.selectors.daily_figures import daily_figures
 from billing.selectors.prices import price_segments
+from billing.selectors.reservations import lending
 from billing.services.months import compute_month
 from ledger.core.periods import Month, Span, to_ms
+from ledger.core.units import GPU_US_PER_GPU_HOUR, round_half_even
 from ledger.models import Ledger, Tenant
 from tests.billing.level_facts import MONTH, hour
 from tests.billing.page_books import HOURS_OF_OCTOBER, make_books
@@ -69,6 +72,30 @@ def test_only_the_tenants_asked_for_are_added_up() -> None:
     figures = daily_figures(WINDOW, ZONE, price_segments(WINDOW), [acme.pk])
     assert set(figures.amount) == set(figures.gpu_us) == {acme.pk}
     assert sum(figures.gpu_us[acme.pk].values()) == 44 * 3_600_000_000
+
+
+@pytest.mark.parametrize("missing", ["", "borrowed"])
+def test_what_is_lent_while_a_price_changes_is_the_sum_of_its_days(missing: str) -> None:
+    dearer_from_the_fifth_hour(missing)
+    RateCard.objects.get(name="dearer").gpu_prices.filter(category="on_demand" if missing else "").delete()
+    compute_month(Month.parse(MONTH), horizon=hour(HOURS_OF_OCTOBER), everything=True)
+    prices = [one for one in price_segments(WINDOW) if (one.category, one.service_class) == ("borrowed", 0)]
+    of_pairs: defaultdict[tuple[int, int], list[tuple[int, int | None]]] = defaultdict(list)
+    for day in LendingDay.objects.order_by("starts_at"):
+        price = [one.price_micro for one in prices if one.starts_at <= day.starts_at < one.ends_at]
+        of_pairs[day.lender_id, day.borrower_id].append((day.gpu_us, price[0] if price else None))
+    expected = {
+        pair: (
+            sum(gpu_us for gpu_us, _price in days),
+            None
+            if any(price is None for _gpu_us, price in days)
+            else round_half_even(sum(gpu_us * (price or 0) for gpu_us, price in days), GPU_US_PER_GPU_HOUR),
+        )
+        for pair, days in of_pairs.items()
+    }
+    assert max(len(days) for days in of_pairs.values()) >= 2
+    rows = lending(Month.parse(MONTH).span("UTC"))
+    assert {(row.lender_id, row.borrower_id): (row.gpu_us, row.amount_micro) for row in rows} == expected
 
 
 def test_months_that_were_computed_before_get_the_sums_that_computing_makes() -> None:
