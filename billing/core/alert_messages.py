@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote_plus
 
+from billing.core.sentences import Sentence, sentence
+
 Json = dict[str, Any]
 
 WECOM_MAX_BYTES = 4096
@@ -140,23 +142,23 @@ def feishu_signed(secret: str, timestamp_s: int, payload: Json) -> Json:
 # Answers
 
 
-def problem_of(channel: str, status: int, body: bytes) -> str:
-    """Why a receiver did not take it; '' if it did. Chat services say no with a 200 and a code in the body."""
+def problem_of(channel: str, status: int, body: bytes) -> Sentence | None:
+    """Why a receiver did not take it; None if it did. Chat services say no with a 200 and a code in the body."""
     if not 200 <= status < 300:
-        return f"HTTP {status}"
+        return sentence("answered_http", status=status)
     if channel not in ("dingtalk", "wecom", "feishu"):
-        return ""
+        return None
     try:
         answer = json.loads(body)
     except ValueError:
-        return "an answer that is not JSON"
+        return sentence("answered_no_json")
     if not isinstance(answer, dict):
-        return "an answer that is no object"
+        return sentence("answered_no_object")
     code = next((answer[name] for name in ("errcode", "code", "StatusCode") if name in answer), None)
     if code == 0:
-        return ""
+        return None
     said = str(answer.get("errmsg") or answer.get("msg") or answer.get("StatusMessage") or "")
-    return f"code {code}: {said}"[:200]
+    return sentence("answered_code", number=str(code)[:40], said=said[:200])
 
 
 # When to try again

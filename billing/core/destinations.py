@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 
+from billing.core.sentences import sentence
+from ledger.core.sentences import Told
+
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
-class BadDestination(ValueError):
-    """The address cannot be used; the text says why without repeating it."""
+class BadDestination(Told):
+    """The address cannot be used; it says why without repeating it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +42,18 @@ class Destination:
 def parse_destination(url: str) -> Destination:
     """Raises BadDestination."""
     if any(ord(character) <= 32 or ord(character) == 127 for character in url) or "\\" in url:
-        raise BadDestination("the address holds spaces or control characters")
+        raise BadDestination(sentence("address_with_spaces"))
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise BadDestination("the address cannot be read") from None
+        raise BadDestination(sentence("address_unreadable")) from None
     if parts.scheme not in ("http", "https"):
-        raise BadDestination("the address must begin with http:// or https://")
+        raise BadDestination(sentence("address_not_http"))
     if parts.username is not None or parts.password is not None:
-        raise BadDestination("the address must not hold a user or password")
+        raise BadDestination(sentence("address_with_password"))
     if not parts.hostname or not url.isascii():
-        raise BadDestination("the address names no host")
+        raise BadDestination(sentence("address_without_host"))
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Destination(parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), target)
 

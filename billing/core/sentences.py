@@ -289,3 +289,22 @@ CHANGES = declare(
         "role_given": _("%(name)s gets the role %(role)s"),
     },
 )
+
+# Why a subscriber of alerts was not told (billing.services.alert_delivery).
+DELIVERIES = declare(
+    {
+        "subscription_off": _("the subscription is switched off"),
+        "not_reached": _("not reached: %(error)s"),
+        "host_without_address": _("not reached: the host has no address"),
+        "answered_http": "HTTP %(status)s",
+        "answered_code": _("code %(number)s: %(said)s"),
+        "answered_no_json": _("an answer that is not JSON"),
+        "answered_no_object": _("an answer that is no object"),
+        "address_with_spaces": _("the address holds spaces or control characters"),
+        "address_unreadable": _("the address cannot be read"),
+        "address_not_http": _("the address must begin with http:// or https://"),
+        "address_with_password": _("the address must not hold a user or password"),
+        "address_without_host": _("the address names no host"),
+        "address_private": _("the address leads into a private network (LEDGER_WEBHOOK_PRIVATE_NETWORKS)"),
+    }
+)

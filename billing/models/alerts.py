@@ -192,7 +192,7 @@ class AlertDelivery(models.Model):
     attempts = models.PositiveIntegerField(default=0)
     next_attempt_at = models.DateTimeField(null=True)
     last_status = models.PositiveSmallIntegerField(null=True)
-    last_answer = models.CharField(max_length=300, blank=True)
+    last_answer = models.JSONField(default=str, help_text="why it was not taken: a sentence, or empty")
     created_at = models.DateTimeField(auto_now_add=True)
     delivered_at = models.DateTimeField(null=True)
 

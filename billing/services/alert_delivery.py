@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from smtplib import SMTPException
 from typing import Any
 
 from django.conf import settings
@@ -20,6 +19,7 @@ from django.utils import translation
 
 from billing.core import alert_messages as core
 from billing.core.destinations import BadDestination
+from billing.core.sentences import Sentence, sentence
 from billing.models import (
     Alert,
     AlertDelivery,
@@ -32,6 +32,7 @@ from billing.models import (
 from billing.selectors.alert_words import SEVERITY_ORDER, message_of
 from billing.selectors.alerts import alert_row
 from billing.services.alert_transport import NotReached, post
+from billing.services.mailing import MAIL_ERRORS, mail_problem
 from ledger.core.instants import instant_text
 
 # A worker that takes longer than this is taken for dead.
@@ -82,8 +83,8 @@ def deliver(delivery_id: str, now: datetime) -> AlertDelivery | None:
     if delivery is None:
         return None
     status, problem, asked_s, is_final = _send(delivery)
-    delivery.last_status, delivery.last_answer = status, problem[:300]
-    if not problem:
+    delivery.last_status, delivery.last_answer = status, problem.kept() if problem else ""
+    if problem is None:
         delivery.state, delivery.delivered_at = DeliveryState.SENT, now
         delivery.next_attempt_at = _again_at(delivery, now)
     else:
@@ -106,7 +107,7 @@ def _claim(delivery_id: str, now: datetime) -> AlertDelivery | None:
         return None
     if not delivery.subscription.enabled:
         delivery.state, delivery.next_attempt_at = DeliveryState.FAILED, None
-        delivery.last_answer = "the subscription is switched off"
+        delivery.last_answer = sentence("subscription_off").kept()
         delivery.save(update_fields=["state", "next_attempt_at", "last_answer"])
         return None
     if delivery.state == DeliveryState.SENT:
@@ -124,33 +125,40 @@ def _again_at(delivery: AlertDelivery, now: datetime) -> datetime | None:
     return now + ALERTMANAGER_REPEAT
 
 
-def _send(delivery: AlertDelivery) -> tuple[int | None, str, int | None, bool]:
-    """(HTTP status, problem or '', seconds the receiver asked to wait, whether trying again is useless)."""
+def _send(delivery: AlertDelivery) -> tuple[int | None, Sentence | None, int | None, bool]:
+    """(HTTP status, problem or None, seconds the receiver asked to wait, whether trying again is useless)."""
     subscription = delivery.subscription
     try:
         if subscription.channel == Channel.EMAIL:
             _mail(delivery)
-            return None, "", None, False
+            return None, None, None, False
         url, body, headers = request_of(delivery, time.time())
         answer = post(url, body, {**headers, "Idempotency-Key": str(delivery.pk)})
     except BadDestination as error:
-        return None, str(error), None, True
-    except (NotReached, SMTPException, OSError) as error:
-        told = str(error) if isinstance(error, NotReached) else type(error).__name__
-        return None, f"not reached: {told}", None, False
+        return None, error.told, None, True
+    except NotReached as error:
+        return None, error.told, None, False
+    except MAIL_ERRORS as error:
+        return None, mail_problem(error), None, False
     problem = core.problem_of(subscription.channel, answer.status, answer.body)
     # What the receiver says may repeat its own token: it is kept from answers and logs as the address is.
     return answer.status, _without_secrets(problem, subscription), answer.retry_after_s, answer.status == 410
 
 
-def _without_secrets(text: str, subscription: AlertSubscription) -> str:
+def _without_secrets(problem: Sentence | None, subscription: AlertSubscription) -> Sentence | None:
     query = subscription.url.partition("?")[2]
     values = [part.partition("=")[2] for part in query.split("&")]
     parts = [subscription.url, subscription.secret, *values, subscription.url.rsplit("/", 1)[-1]]
-    for part in parts:
-        if len(part) >= 6:
-            text = text.replace(part, "…")
-    return text
+
+    def cleared(value: Any) -> Any:
+        for part in parts:
+            if isinstance(value, str) and len(part) >= 6:
+                value = value.replace(part, "…")
+        return value
+
+    if problem is None:
+        return None
+    return sentence(problem.code, **{name: cleared(value) for name, value in problem.values.items()})
 
 
 def request_of(delivery: AlertDelivery, now_s: float) -> tuple[str, bytes, dict[str, str]]:

@@ -16,13 +16,15 @@ from billing.core.destinations import (
     parse_destination,
     parse_networks,
 )
+from billing.core.sentences import sentence
+from ledger.core.sentences import Told
 
 TIMEOUT = urllib3.Timeout(connect=5, read=10, total=15)
 ANSWER_BYTES = 4096
 
 
-class NotReached(OSError):
-    """No answer came: name not found, refused, timed out. The text holds no part of the address's path or query."""
+class NotReached(Told):
+    """No answer came: name not found, refused, timed out. It holds no part of the address's path or query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
         return answer
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
         # The error's own text may hold the address with its token.
-        raise NotReached(type(error).__name__) from None
+        raise NotReached(sentence("not_reached", error=type(error).__name__)) from None
     finally:
         pool.close()
 
@@ -71,11 +73,11 @@ def _resolve(destination: Destination) -> str:
     try:
         found = socket.getaddrinfo(destination.host, destination.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise NotReached("the host has no address") from None
+        raise NotReached(sentence("host_without_address")) from None
     addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
     allowed = parse_networks(settings.WEBHOOK_PRIVATE_NETWORKS)
     if not addresses or not all(may_connect(address, allowed) for address in addresses):
-        raise BadDestination("the address leads into a private network (LEDGER_WEBHOOK_PRIVATE_NETWORKS)")
+        raise BadDestination(sentence("address_private"))
     return addresses[0]
 
 

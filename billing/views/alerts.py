@@ -31,6 +31,7 @@ from billing.selectors.alerts import (
 )
 from billing.services.alert_settings import change_rule, change_subscription, create_subscription
 from billing.services.alerts import AlertError, acknowledge_alert, resolve_alert
+from ledger.core.sentences import in_english
 from ledger.core.units import MS_PER_SECOND, parse_micro
 from ledger.models import Tenant
 from ledger.services.audit import Actor
@@ -48,6 +49,7 @@ from ledger.wording import (
     SEVERITIES,
     THRESHOLDS_ELSEWHERE,
 )
+from ledger.wording_sentences import kept_in_words
 
 
 def _severity(alert: Alert) -> Any:
@@ -275,7 +277,12 @@ class AlertPage(_ActingPage):
             Column("state", _("State"), words(DELIVERY_STATES.__getitem__)),
             Column("attempts", _("Attempts"), COUNT),
             Column("next_attempt_at", _("Next attempt"), INSTANT),
-            Column("last_answer", _("Last answer")),
+            Column(
+                "last_answer",
+                _("Last answer"),
+                of=lambda row: in_english(row.last_answer),
+                html=lambda row: kept_in_words(row.last_answer),
+            ),
         ]
         rows = self.alert.deliveries.select_related("subscription").order_by("created_at", "pk")
         return [Table("deliveries", lambda: list(rows), columns, label=_("Who was told"))]
