@@ -280,9 +280,30 @@ WHERE NOT was_nothing OR milli_gpus > 0 OR ends_lower
 GROUP BY pool_id
 """
 
+# Work may run again in another cluster: there a resume has the name of a preemption of its own cluster, unless another
+# preemption has that name where the resume was. So what comes or goes in one cluster (`named`) may give a record of
+# another one its resume, or take it away. Leans on preemption_report_key, once per cluster and name.
+_NAMESAKES = """
+    SELECT known.pool_id, tstzrange(known.decided_at, known.decided_at, '[]')
+    FROM named CROSS JOIN (SELECT DISTINCT cluster FROM ledger_pool) elsewhere
+    JOIN ledger_preemptionreport known
+        ON known.cluster = elsewhere.cluster AND known.preemption = named.preemption
+    WHERE elsewhere.cluster <> named.cluster
+"""
+
 # A report or resume matters to its preemption's record, which is measured again if its time is dirty: that is where
 # other reports put it, wherever the new one does.
-DIRTY_PREEMPTIONS = """
+DIRTY_PREEMPTIONS = f"""
+WITH named AS (
+    SELECT resume.cluster, resume.preemption
+    FROM stage_verdict verdict JOIN ledger_resumereport resume ON resume.event_id = verdict.event_pk
+    WHERE verdict.is_new AND verdict.type = 6
+    UNION
+    SELECT report.cluster, report.preemption
+    FROM stage_verdict verdict JOIN ledger_preemptionreport report ON report.event_id = verdict.event_pk
+    JOIN ledger_resumereport resume ON resume.preemption = report.preemption
+    WHERE verdict.is_new AND verdict.type = 5
+)
 INSERT INTO ledger_dirtyspan (pool_id, span)
 SELECT pool_id, unnest(range_agg(span)) FROM (
     SELECT report.pool_id, tstzrange(least(report.admitted_at, report.decided_at),
@@ -303,6 +324,8 @@ SELECT pool_id, unnest(range_agg(span)) FROM (
     JOIN ledger_preemptionreport report
         ON report.cluster = resume.cluster AND report.preemption = resume.preemption
     WHERE verdict.is_new AND verdict.type = 6
+    UNION ALL
+    {_NAMESAKES}
 ) touched GROUP BY pool_id
 """
 
@@ -371,10 +394,16 @@ WHERE finding.code = %(code)s AND ({_IS_BOOKED.format(uri="finding.detail->>'sou
 """
 
 # What voids a level, or brings it back, dirties what the level held, and its subject has to be looked at from now on.
-DIRTY_VOID = """
+DIRTY_VOID = f"""
 WITH void AS (
     SELECT event.id FROM stage_void JOIN ledger_event event USING (source_id, event_id)
     WHERE stage_void.was_void <> stage_void.is_void
+), named AS (
+    SELECT resume.cluster, resume.preemption FROM void JOIN ledger_resumereport resume ON resume.event_id = void.id
+    UNION
+    SELECT report.cluster, report.preemption
+    FROM void JOIN ledger_preemptionreport report ON report.event_id = void.id
+    JOIN ledger_resumereport resume ON resume.preemption = report.preemption
 )
 INSERT INTO ledger_dirtyspan (pool_id, span)
 SELECT pool_id, unnest(range_agg(span)) FROM (
@@ -398,6 +427,8 @@ SELECT pool_id, unnest(range_agg(span)) FROM (
     FROM void JOIN ledger_quotalevel quota ON quota.event_id = void.id AND quota.layer = 'serving'
     JOIN ledger_preemptionreport report ON report.decided_at > quota.starts_at
     JOIN ledger_identity victim ON victim.id = report.victim_identity_id AND victim.kind = 'service'
+    UNION ALL
+    {_NAMESAKES}
 ) touched GROUP BY pool_id
 """
 WATCH_VOID_SUBJECTS = """

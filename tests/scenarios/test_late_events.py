@@ -146,6 +146,31 @@ def test_a_late_event_at_a_decision_measures_that_preemption_again(two_pools: No
     assert after == {f"p-{POOL}": 1_000, f"p-{FAR}": 0}
 
 
+def test_a_resume_in_another_cluster_is_followed_when_it_comes_and_when_it_goes() -> None:
+    """Work may run again elsewhere, under the name that its preemption has in its own cluster; unless another one has
+    that name there."""
+    world(8, "acme", "beta")
+    terms(pool=[{"slug": FAR, "cluster": "sh", "gpu_model": "H200"}])
+    policy(preemption_charged_to="preemptor")
+    # It runs again by its occupancy, so that nothing waits and has it measured again.
+    tell(capacity(0, 8, pool=FAR), holds("acme", 0, 3), holds("acme", 30, 2), holds("acme", 31, 3))
+    tell(preempted(30, "acme", 1, by="beta", lost_gpu_seconds=600))
+    compute_month(MONTH, horizon=at(24 * DAYS))
+    there = resumed(34, "p-30", recompute_gpu_seconds=900) | {"id": "there"}
+    there["data"]["pool"] = FAR
+    namesake = preempted(33, "beta", 1, event_id="namesake", lost_gpu_seconds=60)
+    namesake["data"] |= {"preemption": "p-30", "pool": FAR}
+    recomputed = []
+    for fact in (there, namesake, correction("namesake"), correction("there")):
+        tell(fact)
+        compute_month(MONTH, horizon=at(24 * DAYS))
+        followed = books()
+        compute_month(MONTH, horizon=at(24 * DAYS), everything=True)
+        assert books() == followed
+        recomputed.append(PreemptionRecord.objects.get(cluster="bj").recompute_gpu_us)
+    assert recomputed == [GPU_US_PER_GPU_HOUR // 4, None, GPU_US_PER_GPU_HOUR // 4, None]
+
+
 # Two months
 
 
