@@ -5,6 +5,7 @@ On a page the exact value of a figure stands in `value` of its `<data>`, whateve
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from decimal import Decimal
@@ -12,6 +13,8 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from django.apps import apps
+from django.db import connection, models
 
 from ledger.core.units import gpu_hours_text, micro_text, parse_micro
 from tests.fixtures.demo_month import MONTH, DemoMonth
@@ -406,3 +409,44 @@ def test_a_list_says_the_same_as_json_and_as_csv(path: str, demo_month: DemoMont
     file = demo_month.file(f"/api/v1/{path}{'&' if '?' in path else '?'}format=csv&page_size=10000")
     assert plain
     assert plain == [{name: row[name] for name in plain[0]} for row in file]
+
+
+# What people and sources said is kept as they said it.
+SAID = {
+    "billing_disputeevent.text",
+    "ledger_auditentry.reason",
+    "ledger_event.body",
+    "ledger_pool.name",
+    "ledger_rejection.reason",
+}
+# A bill is made out in one language; pages tell its lines by their codes. What is wrong with a refused line has a code
+# (`reason`) with words, and beside it what the reader of that line found, for whoever runs the source.
+IN_ONE_LANGUAGE = {
+    "billing_monthline.description",
+    "billing_statementline.description",
+    "ingest_quarantinedevent.detail",
+}
+
+
+def test_no_finished_sentence_is_kept(demo_month: DemoMonth) -> None:
+    """The ledger itself keeps codes with values (ledger.core.sentences), which pages tell in the reader's language."""
+    assert demo_month.month
+    found = {}
+    for model in (
+        one for app in ("ledger", "billing", "ingest") for one in apps.get_app_config(app).get_models()
+    ):
+        for field in model._meta.concrete_fields:
+            name = f"{model._meta.db_table}.{field.column}"
+            if name in SAID | IN_ONE_LANGUAGE or not isinstance(
+                field, models.CharField | models.TextField | models.JSONField
+            ):
+                continue
+            with connection.cursor() as cursor:
+                column, table = connection.ops.quote_name(field.column), model._meta.db_table
+                prose = "[A-Za-z]{3,} [a-z]{2,} [a-z]{2,}"
+                cursor.execute(
+                    f"SELECT {column}::text FROM {table} WHERE {column}::text ~ %s LIMIT 1", [prose]
+                )
+                if row := cursor.fetchone():
+                    found[name] = row[0][:200]
+    assert not found, json.dumps(found, indent=1)
