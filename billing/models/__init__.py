@@ -41,7 +41,7 @@ from billing.models.life import (
 )
 from billing.models.load_tests import LoadTestRun
 from billing.models.preemption import PreemptionRecord, PreemptionShare, PreemptionWait
-from billing.models.reconciliation import DifferenceExplanation, ReconciliationLine
+from billing.models.reconciliation import CountedDay, CountedTokens, DifferenceExplanation, ReconciliationLine
 from billing.models.statement import MonthLine, Statement, StatementLine, StatementState
 from billing.models.terms import (
     Calibration,
@@ -75,6 +75,8 @@ __all__ = [
     "ChecklistWaiver",
     "CloseRun",
     "Contract",
+    "CountedDay",
+    "CountedTokens",
     "Credit",
     "CreditKind",
     "Decision",

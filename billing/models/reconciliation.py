@@ -4,7 +4,35 @@ from __future__ import annotations
 
 from django.db import models
 
-from ledger.models import Period
+from ledger.models import Period, Pool, Source
+
+
+class CountedDay(models.Model):
+    """A pool's segment (a UTC day of the month) whose tokens are added up by who counted them. Computing it takes the
+    row away, since facts or mappings of it have changed; the next reconciliation adds it up again.
+    """
+
+    pk = models.CompositePrimaryKey("pool", "starts_at")
+    pool = models.ForeignKey(Pool, models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    starts_at = models.DateTimeField()
+
+
+class CountedTokens(models.Model):
+    """Tokens of a tenant, or of nobody known (`unattributed`), as a source counted them in such a segment.
+
+    Only where gateways and engines both count: else there is nothing to compare.
+    """
+
+    pk = models.CompositePrimaryKey("pool", "starts_at", "source", "tenant")
+    pool = models.ForeignKey(Pool, models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    starts_at = models.DateTimeField()
+    source = models.ForeignKey(Source, models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    tenant = models.CharField(max_length=63)
+    input_tokens = models.BigIntegerField()
+    output_tokens = models.BigIntegerField()
+
+    class Meta:
+        indexes = [models.Index(fields=["starts_at"], name="counted_tokens_when")]
 
 
 class ReconciliationLine(models.Model):

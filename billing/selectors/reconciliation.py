@@ -25,7 +25,7 @@ from billing.sql.reconciliation import BILLED_TOKENS, COUNTED_TOKENS, HELD, PREE
 from ledger.core.periods import Span, to_ms
 from ledger.core.units import gpu_hours_text
 from ledger.models import LevelKind, Period, Pool, Source, SourceTotal
-from ledger.selectors.corrections import VoidFacts, void_facts
+from ledger.selectors.corrections import void_facts
 from ledger.selectors.settings import ledger_settings
 
 GATEWAYS = frozenset(
@@ -108,7 +108,7 @@ def compared(period: Period) -> list[Compared]:
     found = [
         *_source_totals(period, void.events),
         *_engines(period),
-        *_tokens(period, void),
+        *_tokens(period),
         *(line for sold in sold_of_month(period) for line in sold_lines(sold)),
     ]
     by_key = {one.key: one for one in found}
@@ -219,13 +219,11 @@ def _engines(period: Period) -> Iterator[Compared]:
         )
 
 
-def _tokens(period: Period, void: VoidFacts) -> Iterator[Compared]:
+def _tokens(period: Period) -> Iterator[Compared]:
     """Compared only where a tenant's tokens were counted at both sides: then the bill counts them twice."""
-    sides = _sides()
-    if len(set(sides.values())) < 2:
-        return
+    sides = sides_that_count()
     span = {"from": period.starts_at, "to": period.ends_at}
-    parameters = {**span, "sources": sorted(sides), **void.parameters()}
+    parameters = {**span, "sources": sorted(sides)}
     counted: dict[str, dict[str, dict[str, int]]] = defaultdict(dict)
     for source, tenant, input_tokens, output_tokens in _rows(COUNTED_TOKENS, parameters):
         kinds = counted[tenant].setdefault(sides[source], {"input_tokens": 0, "output_tokens": 0})
@@ -237,8 +235,9 @@ def _tokens(period: Period, void: VoidFacts) -> Iterator[Compared]:
             yield from tokens_against_bill(tenant, billed, counted[tenant])
 
 
-def _sides() -> dict[int, str]:
-    """Source id -> `gateway` or `engine`, by its adapter, or as its options say (`counts_as`)."""
+def sides_that_count() -> dict[int, str]:
+    """Source id -> `gateway` or `engine`, by its adapter, or as its options say (`counts_as`); empty where only one
+    side counts, and there is nothing to compare."""
     found = {}
     for source in Source.objects.all():
         said = (source.config.get("options") or {}).get("counts_as")
@@ -248,4 +247,4 @@ def _sides() -> dict[int, str]:
             found[source.pk] = "gateway"
         elif source.adapter in ENGINES:
             found[source.pk] = "engine"
-    return found
+    return found if len(set(found.values())) > 1 else {}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from billing.models import ReconciliationLine
-from billing.selectors.reconciliation import compared
+from billing.selectors.reconciliation import compared, sides_that_count
+from billing.sql.reconciliation import COUNT_TOKENS, UNCOUNTED_DAYS
 from ledger.locks import Lock, acquire
 from ledger.models import Period, PeriodState
+from ledger.selectors.corrections import void_facts
 from ledger.services.duplicates import flag_suspected_duplicates
 
 
@@ -21,6 +23,7 @@ def reconcile(period: Period, now: datetime) -> int:
     """
     if period.state == PeriodState.CLOSED:
         return ReconciliationLine.objects.filter(period=period).count()
+    count_tokens(period)
     lines = [
         ReconciliationLine(
             period=period,
@@ -42,6 +45,33 @@ def reconcile(period: Period, now: datetime) -> int:
     ReconciliationLine.objects.filter(period=period).delete()
     ReconciliationLine.objects.bulk_create(lines)
     return len(lines)
+
+
+def count_tokens(period: Period) -> int:
+    """Add up what each source counted, on those days of pools that were computed since they were added up last; returns
+    how many. Only these days' requests are read: a close reads them of days that late facts touched, and no others."""
+    if not sides_that_count():
+        return 0
+    bounds = {"from": period.starts_at, "to": period.ends_at}
+    with connection.cursor() as cursor:
+        cursor.execute(UNCOUNTED_DAYS, {"starts": _days(period)})
+        missing = cursor.fetchall()
+        if not missing:
+            return 0
+        pools, starts = zip(*missing, strict=True)
+        days = {one.astimezone(UTC).date() for one in starts}
+        days |= {day + timedelta(days=1) for day in days}
+        wanted = {"pools": list(pools), "starts": list(starts), "days": sorted(days)}
+        cursor.execute(COUNT_TOKENS, {**bounds, **wanted, **void_facts().parameters()})
+    return len(missing)
+
+
+def _days(period: Period) -> list[datetime]:
+    """Where the month's segments begin: its first instant, and each midnight UTC within it."""
+    first = period.starts_at.astimezone(UTC)
+    midnight = first.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    count = -(-(period.ends_at - midnight) // timedelta(days=1))
+    return [first, *(midnight + timedelta(days=number) for number in range(count))]
 
 
 def look_for_duplicates(now: datetime) -> None:

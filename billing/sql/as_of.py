@@ -21,7 +21,7 @@ _BY_RECORDED = {
 # What computing a month writes: empty, with the same columns, defaults and keys.
 _WRITTEN = (
     "billing_poolslot", "billing_allocation", "billing_allocationday", "billing_lendingday", "billing_workloadday",
-    "billing_tokenday", "billing_tenantmonth", "billing_billingfinding",
+    "billing_tokenday", "billing_countedtokens", "billing_countedday", "billing_tenantmonth", "billing_billingfinding",
     "billing_monthline", "billing_statement", "billing_statementline", "billing_preemptionrecord",
     "billing_preemptionshare", "billing_preemptionwait", "ledger_transfer", "ledger_period", "ledger_dirtyspan",
     "ledger_factfinding",

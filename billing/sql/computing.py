@@ -221,6 +221,8 @@ DELETE_SLOTS = [
         "billing_lendingday",
         "billing_workloadday",
         "billing_tokenday",
+        "billing_countedtokens",
+        "billing_countedday",
     )
 ]
 

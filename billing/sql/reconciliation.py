@@ -72,8 +72,8 @@ WHERE report.victim_workload = ANY(%(workloads)s) AND report.decided_at < %(to)s
 GROUP BY 1
 """
 
-# Tokens of a month by tenant: as they are billed (the roll-ups), and by who counted them (the rows of each source,
-# pruned to the month's partitions). An identity belongs to whom the mapping says when the request finished.
+# Tokens of a month by tenant: as they are billed (the roll-ups), and by who counted them (sums by day, since a close
+# may not cost more with more requests). An identity belongs to whom the mapping says when the request finished.
 BILLED_TOKENS = """
 SELECT coalesce(slug_holder.slug, mapped_holder.slug, 'unattributed') AS tenant,
        sum(input_tokens)::numeric, sum(output_tokens)::numeric
@@ -86,27 +86,46 @@ WHERE hour.hour >= %(from)s AND hour.hour < %(to)s
 GROUP BY 1 ORDER BY 1
 """
 COUNTED_TOKENS = """
+SELECT source_id, tenant, sum(input_tokens)::numeric, sum(output_tokens)::numeric
+FROM billing_countedtokens
+WHERE starts_at >= %(from)s AND starts_at < %(to)s AND source_id = ANY(%(sources)s)
+GROUP BY 1, 2 ORDER BY 1, 2
+"""
+
+# Days of pools whose tokens nobody has added up since they were computed last (primary key); they are from now on.
+UNCOUNTED_DAYS = """
+INSERT INTO billing_countedday (pool_id, starts_at)
+SELECT pool.id, day.starts_at FROM ledger_pool pool CROSS JOIN unnest(%(starts)s::timestamptz[]) AS day(starts_at)
+ON CONFLICT DO NOTHING
+RETURNING pool_id, starts_at
+"""
+
+# Of those days what each source counted by tenant, from the rows of their partitions: a usage event counts at its start
+# and may end, and be kept, on the day after.
+COUNT_TOKENS = """
+INSERT INTO billing_countedtokens (pool_id, starts_at, source_id, tenant, input_tokens, output_tokens)
 WITH counted AS (
-    SELECT source_id, identity_id, date_trunc('hour', CASE type WHEN 8 THEN starts_at ELSE ends_at END, 'UTC') AS hour,
+    SELECT request.pool_id, wanted.starts_at, source_id, identity_id, date_trunc('hour', at, 'UTC') AS hour,
            sum(input_tokens) AS input_tokens, sum(output_tokens) AS output_tokens
     FROM ledger_request request
-    WHERE day >= (%(from)s AT TIME ZONE 'UTC')::date AND day <= (%(to)s AT TIME ZONE 'UTC')::date + 1
-      AND CASE type WHEN 8 THEN starts_at ELSE ends_at END >= %(from)s
-      AND CASE type WHEN 8 THEN starts_at ELSE ends_at END < %(to)s
-      AND source_id = ANY(%(sources)s) AND identity_id IS NOT NULL
+    CROSS JOIN LATERAL (SELECT CASE type WHEN 8 THEN request.starts_at ELSE ends_at END AS at) time
+    JOIN unnest(%(pools)s::bigint[], %(starts)s::timestamptz[]) AS wanted(pool_id, starts_at)
+        ON wanted.pool_id = request.pool_id AND wanted.starts_at = greatest(date_trunc('day', at, 'UTC'), %(from)s)
+    WHERE day = ANY(%(days)s) AND at >= %(from)s AND at < %(to)s AND identity_id IS NOT NULL
       AND NOT EXISTS (
           SELECT 1 FROM unnest(%(void_sources)s::bigint[], %(void_ids)s::text[]) AS void(source_id, event_id)
           WHERE void.source_id = request.source_id AND void.event_id = request.event_id)
-    GROUP BY 1, 2, 3
+    GROUP BY 1, 2, 3, 4, 5
 )
-SELECT counted.source_id, coalesce(slug_holder.slug, mapped_holder.slug, 'unattributed') AS tenant,
-       coalesce(sum(input_tokens), 0)::numeric, coalesce(sum(output_tokens), 0)::numeric
+SELECT counted.pool_id, counted.starts_at, counted.source_id,
+       coalesce(slug_holder.slug, mapped_holder.slug, 'unattributed') AS tenant,
+       coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0)
 FROM counted
 JOIN ledger_identity identity ON identity.id = counted.identity_id
 LEFT JOIN ledger_holder slug_holder ON identity.kind = 'tenant' AND slug_holder.slug = identity.value
 LEFT JOIN ledger_identitymapping mapping ON mapping.identity_id = identity.id AND mapping.validity @> counted.hour
 LEFT JOIN ledger_holder mapped_holder ON mapped_holder.id = mapping.tenant_id
-GROUP BY 1, 2 ORDER BY 1, 2
+GROUP BY 1, 2, 3, 4
 """
 
 # Capacity, reservations and cluster quotas of each pool, integrated over [from, to): the first two from the slots, in

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import InternalError, transaction
+from django.db import InternalError, connection, transaction
 from django.db.utils import IntegrityError
+from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
-from billing.models import DifferenceExplanation, ReconciliationLine
+from billing.models import CountedDay, CountedTokens, DifferenceExplanation, ReconciliationLine
 from billing.selectors.checklist import month_checklist
 from billing.selectors.residuals import residuals
 from billing.services.months import compute_month
-from billing.services.reconciliation import reconcile, reconcile_months
+from billing.services.reconciliation import count_tokens, reconcile, reconcile_months
 from ledger.core.periods import Span, to_datetime, to_ms
-from ledger.models import AuditEntry, FactFinding, Period, Source, SourceTotal, Tenant
+from ledger.models import AuditEntry, FactFinding, Period, Pool, Source, SourceTotal, Tenant
 from ledger.services.tokens import create_api_token
 from tests.billing.closed_months import NOVEMBER_5, OCTOBER, closable_ledger
 from tests.billing.level_facts import make_pool, make_tenants
@@ -296,6 +299,64 @@ def test_tokens_counted_at_both_sides_are_compared_per_tenant() -> None:
         ("acme", "engine", "output_tokens", 7, 14),
         ("acme", "gateway", "output_tokens", 7, 14),
     ]
+
+
+def of_both_sides(number: int, tokens: int, day: int = 1, **more: Any) -> list[dict[str, Any]]:
+    """One request as its gateway counted it, and with 4 tokens more as its engine did."""
+    time, start = f"2026-10-{day:02d}T04:30:00Z", f"2026-10-{day:02d}T04:29:00Z"
+    return [
+        request(f"g-{number}", time, start, input_tokens=tokens, **more) | {"source": "/gw"},
+        request(f"e-{number}", time, start, input_tokens=tokens + 4, **more) | {"source": "/engine"},
+    ]
+
+
+def counted() -> dict[tuple[str, str], int]:
+    found = ReconciliationLine.objects.filter(kind="tokens", measure="input_tokens")
+    return {(one.tenant, one.subject): int(one.stated) for one in found}
+
+
+def reads_of_requests(work: Callable[[], object]) -> int:
+    with CaptureQueriesContext(connection) as asked:
+        work()
+    return sum(bool(re.search(r"\bledger_request\b", one["sql"])) for one in asked.captured_queries)
+
+
+def test_tokens_are_added_up_once_and_again_only_on_days_that_were_computed_since() -> None:
+    """A close costs the same however many requests there are (domain.md 10): it reads those of touched days only."""
+    small_world()
+    for uri, adapter in (("/gw", "litellm-spendlogs"), ("/engine", "sglang-log")):
+        Source.objects.create(uri=uri, adapter=adapter)
+    period, at_the_edge = october(), usage_at_the_months_edge() | {"source": "/gw"}
+    deliver(*of_both_sides(1, 100), *of_both_sides(2, 50, day=9), at_the_edge)
+    compute_month(OCTOBER, horizon=NOVEMBER_5)
+    assert counted() == {("acme", "gateway"): 157, ("acme", "engine"): 158}
+    days = CountedDay.objects.count()
+    assert days == 31 * Pool.objects.count()
+    assert reads_of_requests(lambda: reconcile(period, NOVEMBER_5)) == 0
+    assert reads_of_requests(lambda: compute_month(OCTOBER, horizon=NOVEMBER_5)) == 0
+    assert counted() == {("acme", "gateway"): 157, ("acme", "engine"): 158}
+
+    late = of_both_sides(3, 10)
+    withdrawn = event(
+        "correction",
+        "c-1",
+        "2026-10-20T00:00:00Z",
+        supersedes={"source": "/gw", "id": "g-2"},
+        reason="never happened",
+    )
+    deliver(*late, withdrawn)
+    compute_month(OCTOBER, horizon=NOVEMBER_5)
+    assert counted() == {("acme", "gateway"): 117, ("acme", "engine"): 172}
+    kept = list(CountedTokens.objects.order_by("pk").values())
+    CountedDay.objects.all().delete()
+    CountedTokens.objects.all().delete()
+    assert count_tokens(period) == days
+    assert list(CountedTokens.objects.order_by("pk").values()) == kept
+
+
+def usage_at_the_months_edge() -> dict[str, Any]:
+    """Counts at its start, within the month, and is kept on the UTC day after, beyond it."""
+    return engine_total("u-1", "2026-10-31T23:00:00Z", "2026-11-01T00:00:00Z", input_tokens=7, tenant="acme")
 
 
 # --- explaining -----------------------------------------------------------------------------------------------
