@@ -18,9 +18,10 @@ from ingest.models import Batch, BatchState, QuarantinedEvent
 from ingest.selectors.identities import Unmapped
 from ingest.selectors.sources import Gap, SourceRow
 from ingest.services.retrying import HOPELESS
-from ledger.models import Event, IdentityMapping
+from ledger.core.units import gpu_hours_text
+from ledger.models import Event, IdentityMapping, SourceTotal
 from ledger.selectors.silence import OpenHolder
-from ledger.templatetags.figures import batch_state, instant
+from ledger.templatetags.figures import batch_state, count, gpu_hours, instant, moment
 from ledger.views.tables import (
     CODE,
     COUNT,
@@ -33,7 +34,7 @@ from ledger.views.tables import (
     choices_of,
     words,
 )
-from ledger.wording import EVENT_TYPES, QUARANTINE_STATES, SOURCE_STATES
+from ledger.wording import EVENT_TYPES, MEASURES, QUARANTINE_STATES, SOURCE_STATES, UNITS
 
 HOLDERS_A_PAGE = 200  # are ended at once: those that can be seen with their boxes
 
@@ -204,6 +205,31 @@ def gaps_table(rows: Callable[[], Sequence[Gap]]) -> Table:
         label=_("Gaps"),
         empty=_("It has told of no gap."),
     )
+
+
+def totals_table(rows: Callable[[], Sequence[SourceTotal]]) -> Table:
+    """What a source adds up to itself, newest first; each month's reconciliation holds the books against it."""
+    return Table(
+        "totals",
+        rows,
+        [
+            Column("from", _("From"), INSTANT, of="starts_at"),
+            Column("to", _("To"), INSTANT, of="ends_at"),
+            Column("measure", _("Measure"), of=lambda row: MEASURES.get(row.measure, row.measure)),
+            Column("subject", _("Of")),
+            Column("quantity", _("Quantity"), of=_quantity, html=_quantity_cell, css=lambda row: "number"),
+            Column("unit", _("Unit"), of=lambda row: UNITS.get(row.unit, row.unit)),
+        ],
+        label=_("What it adds up to itself"),
+    )
+
+
+def _quantity(row: SourceTotal) -> str:
+    return gpu_hours_text(row.quantity) if row.unit == "gpu_us" else str(row.quantity)
+
+
+def _quantity_cell(row: SourceTotal) -> Any:
+    return gpu_hours(row.quantity) if row.unit == "gpu_us" else count(row.quantity)
 
 
 def holders_table(rows: Callable[[], Sequence[OpenHolder]], *, can_act: bool) -> Table:
@@ -382,7 +408,7 @@ def _time_of(row: QuarantinedEvent) -> Any:
     why = _(
         "It has no time that could be read: it counts in the month of the newest instant it speaks of, or it came."
     )
-    return format_html('<span class="muted" title="{}">≈ {}</span>', why, instant(row.attributed_at))
+    return format_html('<span class="muted" title="{}">≈ {}</span>', why, moment(row.attributed_at))
 
 
 def booked_table(rows: Callable[[], QuerySet[Event]]) -> Table:

@@ -492,6 +492,7 @@ MEASURES: Words = {
     "occupied_by_account": _("GPU time occupied, by account"),
     "capacity": _("Capacity"),
     "preemptions": _("Preemptions"),
+    "held_time": _("Time held"),
     "sold": _("Quotas sold"),
     "input_tokens": _("Input tokens"),
     "cached_input_tokens": _("Cached input tokens"),
@@ -504,6 +505,7 @@ UNITS: Words = {
     "gpu_hours": _("GPU-hours"),
     "count": _("count"),
     "tokens": _("tokens"),
+    "s": _("seconds"),
 }
 
 # Why a number of the books differs from somebody else's.

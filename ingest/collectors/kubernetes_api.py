@@ -112,7 +112,8 @@ class KubernetesApi:
                 with answer:
                     raise ApiError(answer.status, f"{self.address}{path}: {_said(answer)}")
         except (HTTPError, OSError) as error:
-            raise ApiError(0, f"{self.address} cannot be reached: {error}") from error
+            why = str(error).rpartition("): ")[2]  # without the connection's own picture of itself
+            raise ApiError(0, f"{self.address} cannot be reached: {why}") from error
         return answer
 
 

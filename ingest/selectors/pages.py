@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Count, Max, QuerySet, Sum
+from django.db.models.functions import Coalesce
 
 from ingest.models import Batch, BatchState, QuarantinedEvent
 from ledger.models import Event
@@ -61,6 +62,6 @@ def open_quarantine() -> Sequence[Mapping[str, Any]]:
     return list(
         QuarantinedEvent.objects.filter(resolved_at__isnull=True)
         .values("reason", "source_uri")
-        .annotate(count=Count("pk"), newest=Max("occurred_at"))
+        .annotate(count=Count("pk"), newest=Max(Coalesce("occurred_at", "attributed_at")))
         .order_by("-count", "reason", "source_uri")
     )

@@ -13,7 +13,7 @@ from django.utils import timezone
 from ingest.core.adapters.base import NOTICES
 from ingest.models import Batch, QuarantinedEvent
 from ledger.core.periods import to_datetime
-from ledger.models import FactFinding, Source
+from ledger.models import FactFinding, Source, SourceTotal
 from ledger.selectors.silence import SilentSource, silent_sources, with_silence_waivers
 
 # Notices after which something of a span is not known.
@@ -26,6 +26,7 @@ GAPS = (
     "incomplete_stream",
 )
 GAPS_SHOWN = 20
+TOTALS_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,24 @@ class SourceRow:
     def last_collected_at(self) -> datetime | None:
         at_ms = (self.source.state.get("last") or {}).get("at_ms")
         return None if at_ms is None else to_datetime(at_ms)
+
+    @property
+    def silence_after_ms(self) -> int | None:
+        seconds = self.source.silence_after_s
+        return None if seconds is None else seconds * 1000
+
+    @property
+    def collected_until(self) -> datetime | None:
+        """Everything up to here was asked for by its collector, whether or not anything was there."""
+        reached_ms = (self.source.state.get("last") or {}).get("reached_ms")
+        return None if reached_ms is None else to_datetime(reached_ms)
+
+    @property
+    def pools(self) -> list[tuple[str, str]]:
+        """Native name -> pool; '' stands for everything that is not named."""
+        config = self.source.config
+        single = [("", str(config["pool"]))] if config.get("pool") else []
+        return [*sorted((config.get("pools") or {}).items()), *single]
 
 
 def known_sources() -> QuerySet[Source]:
@@ -113,6 +132,11 @@ def gaps_of(source: Source) -> list[Gap]:
     """The newest gaps of one source."""
     found = FactFinding.objects.filter(code__in=GAPS, detail__source=source.uri)
     return [_gap(finding) for finding in found.order_by("-occurred_at", "-pk")[:GAPS_SHOWN]]
+
+
+def totals_of(source: Source) -> list[SourceTotal]:
+    """The newest totals of one source, in its own words."""
+    return list(SourceTotal.objects.filter(source=source).order_by("-ends_at", "-pk")[:TOTALS_SHOWN])
 
 
 def _gap(finding: FactFinding) -> Gap:

@@ -10,9 +10,9 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ingest.selectors.sources import SourceRow, gaps_of, known_sources, source_rows
+from ingest.selectors.sources import SourceRow, gaps_of, known_sources, source_rows, totals_of
 from ingest.services.silence import end_holders
-from ingest.tables import gaps_table, holders_table
+from ingest.tables import gaps_table, holders_table, totals_table
 from ingest.views.tending import TendingPage, instant_of, needed_instant
 from ledger.services.audit import Actor
 from ledger.services.sources import SourceProblem, sign_off_source, waive_silence
@@ -41,6 +41,7 @@ class SourcePage(TendingPage):
         silent = self.row.silent
         return [
             gaps_table(lambda: gaps_of(self.row.source)),
+            totals_table(lambda: totals_of(self.row.source)),
             holders_table(
                 lambda: silent.holders if silent is not None else (), can_act=self.access.may_tend_sources
             ),

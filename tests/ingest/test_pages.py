@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +13,17 @@ from django.utils import timezone
 
 from billing.services.configuration import apply_document
 from ingest.models import QuarantinedEvent
-from ledger.models import AuditEntry, IdentityMapping, Level, Membership, Role, Source, Tenant, User
+from ledger.models import (
+    AuditEntry,
+    IdentityMapping,
+    Level,
+    Membership,
+    Role,
+    Source,
+    SourceTotal,
+    Tenant,
+    User,
+)
 from tests.ingest.feeding import SOURCE, deliver, occupancy, small_world
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
@@ -154,6 +165,31 @@ def test_an_identity_is_mapped_and_the_page_says_what_moved() -> None:
     again = client.post("/ingest/identities/", form, follow=True).content.decode()
     assert "nothing has changed" in again
     assert actions() == [("map_identity", "ticket 7")]
+
+
+def test_a_source_tells_how_it_is_read_and_what_it_adds_up_to() -> None:
+    source = silent_source()
+    source.config = {"pools": {"h200": "bj-h100"}, "pool": "bj-h100"}
+    source.state = {"last": {"at_ms": 1_791_028_805_879, "reached_ms": 1_791_028_800_000}}
+    source.save()
+    noon = datetime.fromisoformat(NOON)
+    for measure, unit, quantity in (("occupied", "gpu_us", 7_200_000_000), ("held_time", "s", 5412)):
+        SourceTotal.objects.create(
+            source=source, measure=measure, unit=unit, subject="team-b/j", ends_at=noon, quantity=quantity
+        )
+    page = signed_in(Role.PLATFORM).get(f"/ingest/sources/{source.pk}/")
+    body = page.content.decode()
+    assert '<span class="code">h200</span> → bj-h100' in body and "everything else → bj-h100" in body
+    assert "12:00:00" in body and "12:00:05</time>" in body, "to the second"
+    cells = [
+        [re.sub("<[^>]*>", "", str(cell.shown)) for cell in line.cells]
+        for line in page.context["tables"]["totals"].lines
+    ]
+    assert [(row[2], row[4], row[5]) for row in cells] == [
+        ("Time held", "5\u202f412", "seconds"),
+        ("GPU time occupied", "2.00", "GPU-hours"),
+    ]
+    assert "check_source NAME" in signed_in(Role.PLATFORM).get("/ingest/").content.decode()
 
 
 def test_a_typed_instant_is_in_the_zone_of_the_page() -> None:
