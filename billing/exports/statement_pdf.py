@@ -7,7 +7,7 @@ layout is in statement.typ; here everything becomes text.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from billing.core.focus import DEFAULT_ISSUER
-from billing.models import Statement, StatementLine
+from billing.models import PreemptionRecord, Statement, StatementLine
 from billing.selectors.detail import CAUSE, VICTIM, Hit, hits_of
 from billing.selectors.names import Names
 from billing.selectors.pages_proofs import proofs_of_itself
@@ -45,6 +45,7 @@ PREEMPTIONS_A_SIDE = 40
 OCCUPIED = ("reserved_used", "on_demand", "borrowed", "excess")
 _MEMO = ("lent", "oversold")
 _CHINESE = "zh"
+Decided = Mapping[str, datetime]  # preemption -> when it was decided
 
 
 def statement_pdf(statement: Statement, access: Access) -> bytes:
@@ -79,6 +80,8 @@ def _document(statement: Statement, access: Access) -> dict[str, Any]:
     names = Names(access, at=statement.period.starts_at)
     zone = ZoneInfo(said["time_zone"])
     unpriced = any(line.amount_minor is None for line in lines)
+    hits = hits_of(statement)
+    decided = _decided(lines, hits)
     return {
         "lang": _CHINESE if chinese else "en",
         "region": "CN" if chinese else "US",
@@ -107,10 +110,21 @@ def _document(statement: Statement, access: Access) -> dict[str, Any]:
         else "",
         "labels": _labels(statement),
         "figures": _figures(statement.totals),
-        "groups": [_group(group, statement, zone) for group in lines_by_group(lines).groups],
-        "preemptions": _sides(hits_of(statement), names, zone),
+        "groups": [_group(group, statement, zone, decided) for group in lines_by_group(lines).groups],
+        "preemptions": _sides(hits, names, zone),
         "facts": _facts(statement, zone),
     }
+
+
+def _decided(lines: Iterable[StatementLine], hits: Iterable[Hit]) -> Decided:
+    """Of the statement's own preemptions as it was issued; one of an earlier month, that ran again in this one or is
+    corrected here, by its record. A line of recomputed time itself begins when the work ran again."""
+    found = {hit.preemption: to_datetime(hit.decided_ms) for hit in hits}
+    missing = {name for line in lines for name in line.preemptions[:1]} - found.keys()
+    if missing:
+        records = PreemptionRecord.objects.filter(pk__in=missing).values_list("pk", "decided_at")
+        found |= {str(pk): decided_at for pk, decided_at in records}
+    return found
 
 
 def _labels(statement: Statement) -> dict[str, str]:
@@ -148,23 +162,23 @@ def _figures(totals: dict[str, str]) -> list[dict[str, str]]:
     ]
 
 
-def _group(group: LineGroup, statement: Statement, zone: ZoneInfo) -> dict[str, Any]:
+def _group(group: LineGroup, statement: Statement, zone: ZoneInfo, decided: Decided) -> dict[str, Any]:
     amount = group.amount_minor
     return {
         "name": group.pool or str(LINE_KINDS.get(group.name, group.name)),
         "detail": f"{group.gpu_model} · {group.cluster}" if group.pool else "",
-        "lines": [_line(line, statement, zone) for line in group.lines],
+        "lines": [_line(line, statement, zone, decided) for line in group.lines],
         "hours": _hours(group.gpu_us) if group.gpu_us else "",
         "amount": _unknown() if amount is None else _minor(amount, statement.currency),
     }
 
 
-def _line(line: StatementLine, statement: Statement, zone: ZoneInfo) -> dict[str, str]:
+def _line(line: StatementLine, statement: Statement, zone: ZoneInfo, decided: Decided) -> dict[str, str]:
     amount = line.amount_minor
     return {
         "number": str(line.position),
         "what": category_name(line.category),
-        "details": _details(line, statement, zone),
+        "details": _details(line, statement, zone, decided),
         "quantity": _quantity(line),
         "price": _price(line),
         "amount": _unknown() if amount is None else _minor(amount, statement.currency),
@@ -172,7 +186,7 @@ def _line(line: StatementLine, statement: Statement, zone: ZoneInfo) -> dict[str
     }
 
 
-def _details(line: StatementLine, statement: Statement, zone: ZoneInfo) -> str:
+def _details(line: StatementLine, statement: Statement, zone: ZoneInfo, decided: Decided) -> str:
     parts = []
     if line.service:
         parts.append(_("service %(service)s") % {"service": line.service})
@@ -180,7 +194,8 @@ def _details(line: StatementLine, statement: Statement, zone: ZoneInfo) -> str:
     if line.concerns_month:
         parts.append(_("concerns %(month)s") % {"month": month_name(line.concerns_month)})
     if line.preemptions:
-        parts.append(f"{_('preemption of')} {_day_and_time(line.version_from, zone)}")
+        at = decided.get(line.preemptions[0], line.version_from)
+        parts.append(f"{_('preemption of')} {_day_and_time(at, zone)}")
     elif line.version_from > statement.period.starts_at:
         parts.append(f"{_('from')} {_day_and_time(line.version_from, zone)}")
     if line.category in ("goodwill", "dispute_adjustment"):

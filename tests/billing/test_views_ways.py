@@ -16,10 +16,12 @@ from django.utils import timezone
 from django.utils.html import strip_tags
 
 from billing.core.demand import Funnel
+from billing.exports.statement_pdf import _document
 from billing.models import Alert, AlertRule, Policy, Statement
 from billing.selectors.pages_lines import SlotDay
 from billing.services.months import compute_month
 from billing.views.demand import parts_of
+from ledger.access import Access
 from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR
 from ledger.models import FactFinding, Holder, Ledger, Membership, Role, Tenant, User
@@ -271,3 +273,23 @@ def test_a_share_that_rounds_to_nothing_is_not_shown_as_nothing() -> None:
     whole = Funnel(completed=10_000_000, rejected=0, preempted=0, timed_out=7, aborted=0, failed=0)
     shares = {str(part.name): part.percent for part in parts_of(whole)}
     assert (shares["Timed out"], shares["Rejected"]) == ("<0.001", "0.000")
+
+
+def test_on_paper_a_line_names_its_preemption_by_the_instant_that_the_page_names(
+    books: Books, finance: Client
+) -> None:
+    """A line of recomputed time begins when the work ran again: at hour 7, of a preemption at hour 4."""
+    Policy.objects.update(preemption_charged_to="preemptor")
+    compute_month(Month.parse(MONTH), horizon=hour(HOURS_OF_OCTOBER), everything=True)
+    statement = books.statement("gamma")
+    categories = set(statement.lines.exclude(preemptions=[]).values_list("category", flat=True))
+    assert categories == {"preemption_lost", "preemption_recompute"}
+    document = _document(statement, Access(name="auditor", roles=frozenset({Role.AUDITOR})))
+    details = [line["details"] for group in document["groups"] for line in group["lines"]]
+    assert [text for text in details if "preemption" in text] == ["preemption of 2026-10-01 04:00"] * 2
+    assert (
+        shown_text(finance.get(f"/months/{MONTH}/statements/gamma/")).count(
+            "preemption of 2026-10-01 04:00:00"
+        )
+        == 2
+    )

@@ -197,6 +197,11 @@ def test_paper_shows_the_statement_and_nothing_around_it(books: Books, sign_in: 
     page.emulate_media(media="print")
     for hidden in (".top", ".sections", ".crumbs", ".downloads"):
         expect(page.locator(hidden).first).to_be_hidden()
+    # Nothing stands there that is of use to a pointer alone.
+    for useless in ("button", ".csv", "details:not([open]) summary", ".pager a"):
+        for one in page.locator(useless).all():
+            expect(one).to_be_hidden()
+    assert page.locator("details:not([open])").count() > 0
     expect(page.locator(".total")).to_be_visible()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.pdf(format="A4").startswith(b"%PDF")
