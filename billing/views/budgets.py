@@ -120,6 +120,7 @@ class BudgetsPage(ActingPage):
             "expected_micro": _sum([one.expected for one in spent]),
             "low_micro": _sum([one.low for one in spent]),
             "high_micro": _sum([one.high for one in spent]),
+            "forecast_bars": len(self.forecasts),
             "chart": forecast_chart(self.forecasts, self.ledger.currency)
             if any(one.to_date or one.expected for one in spent)
             else None,

@@ -78,7 +78,7 @@ class LendingPage(TablePage):
             ),
             "lent_gpu_us": lent_gpu_us,
             "lent_by_tenants_gpu_us": by_tenants,
-            "lent_by_services_gpu_us": lent_gpu_us - by_tenants,
+            "lent_by_others_gpu_us": lent_gpu_us - by_tenants,
             "worst": self.idle[0] if self.idle and self.idle[0].gpu_us["reserved_idle"] else None,
         }
 

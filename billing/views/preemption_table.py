@@ -81,6 +81,7 @@ def columns_for(
 ) -> list[Column]:
     """To sort by names is for those who see them: an order of aliases would tell that of the names."""
     sees_all = access.sees_all_tenants
+    name = NOWRAP if sees_all else TEXT  # an alias is words
 
     def values(path: str) -> list[str]:
         return sorted(set(records().order_by().values_list(path, flat=True))) if records is not None else []
@@ -102,7 +103,7 @@ def columns_for(
         Column(
             "victim",
             _("Victim"),
-            NOWRAP,
+            name,
             field="victim__slug" if sees_all else "",
             html=_victim,
             filter=Filter(where=_of_side("victim", access)),
@@ -110,7 +111,7 @@ def columns_for(
         Column(
             "preemptor",
             _("Preemptor"),
-            NOWRAP,
+            name,
             field="preemptor__slug" if sees_all else "",
             filter=Filter(where=_of_side("preemptor", access)),
         ),

@@ -97,6 +97,7 @@ class QuotaPage(WindowPage):
             "unreacted": sum(row.drift.reaction_ms is None for row in self.drifts),
             "unused_gpu_us": sum(row.drift.gpu_us or 0 for row in held),
             "worst": max(held, key=lambda row: row.drift.gpu_us or 0, default=None),
+            "drift_bars": len({row.tenant for row in self.drifts}),
             "chart": drift_chart(self.drifts, self.window, shown_zone(self.request)) if self.drifts else None,
         }
 

@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from billing.core.bridge import Step
 from billing.core.rating_lines import Line
@@ -149,7 +150,7 @@ def disputes_table(rows: Callable[[], list[Dispute]], statement: Statement) -> T
         Column("amount", _("Amount"), micro_in(currency), of="amount_micro", unit=currency),
         Column("state", _("State"), words(DISPUTE_STATES.__getitem__)),
         Column("opened_by", _("Opened by")),
-        Column("opened_at", _("Opened"), INSTANT),
+        Column("opened_at", pgettext("dispute", "Opened"), INSTANT),
         Column("last_word", _("Last word"), of=_last_word, css=lambda row: "wide"),
     ]
     return Table("disputes", rows, columns, label=_("Disputes"))
@@ -167,7 +168,7 @@ def month_disputes_table(rows: Callable[[], list[Dispute]], currency: str) -> Ta
         Column("amount", _("Amount"), micro_in(currency), of="amount_micro", unit=currency),
         Column("state", _("State"), words(DISPUTE_STATES.__getitem__)),
         Column("opened_by", _("Opened by")),
-        Column("opened_at", _("Opened"), INSTANT),
+        Column("opened_at", pgettext("dispute", "Opened"), INSTANT),
         Column("last_word", _("Last word"), of=_last_word, css=lambda row: "wide"),
     ]
     return Table("disputes", in_turn, columns, label=_("Disputes"))

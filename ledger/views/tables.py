@@ -221,6 +221,14 @@ class Head:
     url: str
     direction: str
 
+    @property
+    def css(self) -> str:
+        """A title of several words may stand in several lines; one word, hyphens and all, in one."""
+        is_word = " " not in str(self.column.title)
+        return " ".join(
+            css for css, holds in (("number", self.column.kind.is_number), ("nowrap", is_word)) if holds
+        )
+
 
 @dataclass(frozen=True)
 class Cell:

@@ -376,8 +376,8 @@ def test_what_tenants_held_and_what_the_platform_held_are_what_the_pools_held(de
     of_pairs = sum(Decimal(row["gpu_hours"]) for row in lent)
     assert total(whose, "lent") == pytest.approx(of_pairs, abs=WRITTEN)
     page = demo_month.get(f"{AT_MONTH}lending/").context
-    assert page["lent_by_tenants_gpu_us"] + page["lent_by_services_gpu_us"] == page["lent_gpu_us"]
-    assert page["lent_by_services_gpu_us"] > 0
+    assert page["lent_by_tenants_gpu_us"] + page["lent_by_others_gpu_us"] == page["lent_gpu_us"]
+    assert page["lent_by_others_gpu_us"] > 0
 
 
 LISTS = (
