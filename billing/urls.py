@@ -22,7 +22,7 @@ from billing.views.preemptions import MonthPreemptionsPage, PreemptionPage
 from billing.views.quota import QuotaPage
 from billing.views.search import SearchPage
 from billing.views.statements import StatementFile, StatementPage, StatementPdf
-from billing.views.terms import SettingsPage
+from billing.views.terms import RatesPage, SettingsPage
 from billing.views.verification import VerificationPage
 from billing.views.workloads import WorkloadPage
 
@@ -60,6 +60,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("settings/users/", UsersPage.as_view(), name="users"),
     path("settings/users/<int:user_id>/", UserPage.as_view(), name="user"),
     path("settings/tokens/<int:token_id>/", TokenPage.as_view(), name="token"),
+    path("rates/", RatesPage.as_view(), name="rates"),
     path("settings/", SettingsPage.as_view(), name="settings"),
     path("calibration/", CalibrationPage.as_view(), name="calibration"),
     path("search/", SearchPage.as_view(), name="search"),

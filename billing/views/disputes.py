@@ -16,7 +16,7 @@ from billing.core.rating_lines import Line
 from billing.models import Dispute, DisputeState, Statement, StatementLine
 from billing.selectors.disputes import disputes_for, name_of_line
 from billing.selectors.pages_lines import LineDetail, line_detail
-from billing.selectors.pages_statements import preemptions_named
+from billing.selectors.pages_statements import months_with_statement, preemptions_named
 from billing.selectors.statements import statements_for
 from billing.services.approvals import ApprovalError
 from billing.services.disputes import (
@@ -107,6 +107,7 @@ class StatementLinePage(MoneyPage):
             "records": preemptions_named([line], self.access),
             "detail": self.detail,
             "zone": shown_zone(self.request).key,
+            "switchable_months": months_with_statement(statement.tenant, self.access),
             "disputes": disputes,
             "may_dispute": statement.tenant_id in self.access.tenant_ids
             and all(one.state in ("adjusted", "rejected") for one in disputes),

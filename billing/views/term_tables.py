@@ -26,9 +26,11 @@ from billing.models import (
     TokenPrice,
 )
 from billing.views.effect import IDLE_PAYERS, preemption_payer
+from ledger.access import Access
 from ledger.core.figures import DASH, THIN_SPACE
 from ledger.core.units import micro_text, parse_micro
 from ledger.models import Pool, Service, ServiceClass, Tenant
+from ledger.querysets import visible_to
 from ledger.views.tables import (
     CATEGORY,
     CODE,
@@ -274,11 +276,12 @@ def policies_table(may_end: bool) -> Table:
     )
 
 
-def contracts_table(may_end: bool) -> Table:
+def contracts_table(may_end: bool, access: Access) -> Table:
+    """A tenant's own to a tenant."""
     return Table(
         "contracts",
         lambda: _versions(
-            Contract.objects.select_related("tenant__holder")
+            visible_to(Contract.objects.select_related("tenant__holder"), access)
             .annotate(billed=_billed("tenant"))
             .order_by("tenant__holder__slug", "-valid_from"),
             lambda row: row.tenant_id,

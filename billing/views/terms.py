@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -40,8 +41,30 @@ from ledger.services.audit import Actor
 from ledger.templatetags.figures import month_name
 from ledger.views.acting import ActingPage, Refused, text_of
 from ledger.views.page import ledger_of, runs_the_ledger
-from ledger.views.tables import Table
+from ledger.views.tables import Table, TablePage
 from ledger.wording_sentences import in_words, kept_in_words
+
+
+class RatesPage(TablePage):
+    """What anything costs and by which rules, for who is billed by them; who changed what is the ledger's own."""
+
+    template = "billing/rates.html"
+
+    def tables(self) -> list[Table]:
+        shared = [
+            rate_cards_table(may_end=False),
+            policies_table(may_end=False),
+            contracts_table(may_end=False, access=self.access),
+        ]
+        return [*map(_without_who, shared), gpu_prices_table(), token_prices_table()]
+
+    def context(self) -> dict[str, Any]:
+        return {"ledger": ledger_of(self.request)}
+
+
+def _without_who(table: Table) -> Table:
+    columns = [column for column in table.columns if column.key not in ("by", "reason")]
+    return replace(table, columns=columns)
 
 
 class SettingsPage(ActingPage):
@@ -61,7 +84,7 @@ class SettingsPage(ActingPage):
             token_prices_table(),
             pool_costs_table(may_end),
             policies_table(may_end),
-            contracts_table(may_end),
+            contracts_table(may_end, self.access),
             service_policies_table(may_end),
             tenants_table(),
             pools_table(),

@@ -77,9 +77,13 @@ class Shell:
         A page that does not exist has no month: its answer must not depend on what was asked for.
         """
         match = getattr(self.request, "resolver_match", None) if self._page_month else None
-        if match is not None and "month" in match.kwargs and "position" not in match.kwargs:
+        if match is not None and "month" in match.kwargs:
+            # A line's number is that of its statement alone: another month has the statement, not the line.
+            is_line = "position" in match.kwargs
+            name = "billing:statement" if is_line else match.view_name
+            kept = {key: value for key, value in match.kwargs.items() if key != "position"}
             try:
-                return reverse(match.view_name, kwargs={**match.kwargs, "month": month})
+                return reverse(name, kwargs={**kept, "month": month})
             except NoReverseMatch:
                 pass
         view = getattr(getattr(match, "func", None), "view_class", None)
@@ -129,6 +133,7 @@ class Shell:
             (runs_the_ledger, _("Ingest"), reverse("ingest:overview"), "i", ""),
             (sees, _("Alerts"), reverse("billing:alerts"), "a", ""),
             (runs_the_ledger, _("Audit"), reverse("billing:audit"), "u", ""),
+            (sees and not runs_the_ledger, _("Rates"), reverse("billing:rates"), "r", ""),
             (runs_the_ledger, _("Settings"), reverse("billing:settings"), "s", ""),
             (self.access.sees_people, _("Users and tokens"), reverse("billing:users"), "t", ""),
         ]

@@ -230,6 +230,7 @@ def tenant_pages(known: Arguments) -> Iterator[tuple[str, str]]:
         yield full, reverse(full, kwargs=known.get(full, {})) + query(full)
     yield "billing:budgets", f"/budgets/?month={MONTH}"
     yield "billing:alerts", "/alerts/"
+    yield "billing:rates", "/rates/"
 
 
 def lists() -> Iterator[tuple[str, str]]:

@@ -87,6 +87,7 @@ RULES: dict[str, Rule] = {
     "billing:audit": Rule(RUNNERS),
     "billing:verification": Rule(RUNNERS, lambda books: {"run_id": verification_run().pk}),
     "billing:settings": Rule(RUNNERS),
+    "billing:rates": Rule(WITH_A_ROLE),
     "billing:effect": Rule(RUNNERS),
     "billing:users": Rule((*RUNNERS, "admin-of-acme")),
     "billing:user": Rule(

@@ -43,8 +43,8 @@ def test_a_line_s_days_hours_and_work_are_sorted_filtered_and_downloaded(
     path = f"/months/{MONTH}/statements/acme/lines/{line}/"
     hours = 44 * GPU_US_PER_GPU_HOUR
     assert rows_of(finance, path, "days") == [
-        ("day", "gpu_hours", "gpu_us"),
-        ("2026-10-01", "44", str(hours)),
+        ("day", "starts_at", "gpu_hours", "gpu_us"),
+        ("2026-10-01", "2026-10-01T00:00:00Z", "44", str(hours)),
     ]
     assert rows_of(finance, f"{path}?hours.sort=-gpu_hours", "hours")[:2] == [
         ("slot", "until", "gpu_hours", "gpu_us"),

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from datetime import UTC, date, datetime, timedelta
+from html import unescape
 from typing import Any
 from uuid import uuid4
 from zoneinfo import ZoneInfo
@@ -17,7 +18,7 @@ from django.utils.html import strip_tags
 
 from billing.core.demand import Funnel
 from billing.exports.statement_pdf import _document
-from billing.models import Alert, AlertRule, Policy, Statement
+from billing.models import Alert, AlertRule, Contract, Policy, Statement
 from billing.selectors.pages_lines import SlotDay
 from billing.services.months import compute_month
 from billing.views.demand import parts_of
@@ -293,3 +294,41 @@ def test_on_paper_a_line_names_its_preemption_by_the_instant_that_the_page_names
         )
         == 2
     )
+
+
+def test_from_a_line_the_next_month_is_the_tenant_s_next_statement(books: Books, finance: Client) -> None:
+    position = line_position(books.statement("gamma"), "borrowed")
+    page = finance.get(f"/months/{MONTH}/statements/gamma/lines/{position}/").content.decode()
+    links = re.findall(r'href="(/months/2026-11/[^"]*)"', page)
+    assert "/months/2026-11/statements/gamma/" in links
+    assert "/months/2026-11/" not in links
+
+
+def test_a_tenant_reads_apart_what_it_lent_and_what_it_borrowed(
+    books: Books, people: dict[str, User], finance: Client
+) -> None:
+    path = f"/months/{MONTH}/lending/"
+    of_acme, of_gamma = (client_of(people[f"viewer-of-{name}"]).get(path) for name in ("acme", "gamma"))
+    assert "You lent 20.00 GPU-hours; 0.00 GPU-hours of others' reservations" in unescape(shown_text(of_acme))
+    assert "You lent 0.00 GPU-hours; 20.00 GPU-hours of others' reservations" in unescape(
+        shown_text(of_gamma)
+    )
+    assert "20.00 GPU-hours of reservations ran the work of others" in shown_text(finance.get(path))
+
+
+def test_a_tenant_reads_the_prices_and_rules_that_it_is_billed_by_and_no_contract_of_another(
+    books: Books, people: dict[str, User]
+) -> None:
+    for slug in ("acme", "gamma"):
+        tenant = Tenant.objects.get(holder__slug=slug)
+        Contract.objects.create(tenant=tenant, valid_from=hour(0), kind="gpu_time", recorded_by="somebody")
+    client = client_of(people["viewer-of-gamma"])
+    assert 'href="/rates/"' in client.get("/months/").content.decode()
+    page = client.get("/rates/")
+    tables = page.context["tables"]
+    assert [row.row.tenant.slug for row in tables["contracts"].shown] == ["gamma"]
+    assert tables["gpu_prices"].count == 5
+    assert (tables["rate_cards"].count, tables["policies"].count) == (1, 1)
+    # Who recorded it and why is for those who run the ledger.
+    assert "somebody" not in page.content.decode()
+    assert not {"by", "reason"} & {column.key for table in tables.values() for column in table.table.columns}
