@@ -438,3 +438,23 @@ def test_what_is_granted_for_a_closed_month_is_said_to_come_later(
     for answer in answers:
         assert "is granted. This statement is closed and stays as it is" in said(answer)
     assert Credit.objects.count() == 3
+
+
+def test_a_line_is_told_by_its_codes_and_a_credit_by_the_reason_that_was_given(
+    books: Books, people: dict[str, User]
+) -> None:
+    """The description is of the bill's file, which is in one language."""
+    finance = client_of(people["finance"])
+    finance.cookies["django_language"] = "zh-hans"
+    tenant, month = books.statement("acme").tenant, Period.objects.get(month=MONTH)
+    request_credit(tenant, month, MICRO_PER_UNIT, "a word of goodwill", Actor(people["finance"].username))
+    approval = Approval.objects.get()
+    decide(approval.pk, Decision.APPROVED, ANNA, "")
+    compute_month(Month.parse(MONTH), horizon=timezone.now())
+    lines = StatementLine.objects.filter(statement__period=MONTH).select_related("statement__tenant__holder")
+    told = {}
+    for line in lines:
+        path = f"/months/{MONTH}/statements/{line.statement.tenant.slug}/lines/{line.position}/"
+        told[line.category] = line.description in finance.get(path).content.decode()
+    assert len(told) > 4
+    assert {category for category, shown in told.items() if shown} == {"goodwill"}
