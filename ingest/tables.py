@@ -124,7 +124,7 @@ def _is_id(text: str) -> bool:
 def _in_state(rows: QuerySet[Any], wanted: str) -> QuerySet[Any]:
     if wanted == "open":
         return rows.filter(resolved_at=None)
-    return rows.filter(resolution=wanted.replace("\x00", ""))
+    return rows.filter(resolution=wanted)
 
 
 def _choose(row: QuarantinedEvent) -> Any:

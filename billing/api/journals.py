@@ -25,7 +25,7 @@ class _JournalView(LedgerView):
     content_type: ClassVar[str]
 
     def get(self, request: Request, month: str) -> StreamingHttpResponse:
-        period = Period.objects.filter(month=month.replace("\x00", "")).first()
+        period = Period.objects.filter(month=month).first()
         if period is None:
             raise Http404
         pieces = journal(period, self.form, excel=is_for_spreadsheets(request))

@@ -26,7 +26,7 @@ from ledger.models import Period
 
 def _period(month: str, access: Access) -> Period:
     """The month; to a tenant only those that it has a statement of exist."""
-    period = Period.objects.filter(month=month.replace("\x00", "")).first()
+    period = Period.objects.filter(month=month).first()
     if period is None or not (access.sees_all_tenants or statements_for(access).filter(period=period)):
         raise Http404
     return period

@@ -91,7 +91,7 @@ class PoliciesCompareView(LedgerView):
     @extend_schema(operation_id="policies_compare", request=CompareBody, responses={202: ComparisonRow})
     def post(self, request: Request) -> Response:
         body = body_of(request, CompareBody)
-        period = Period.objects.filter(month=body["month"].replace("\x00", "")).first()
+        period = Period.objects.filter(month=body["month"]).first()
         if period is None:
             raise Problem(404, "not_found", "There is no such month.")
         if ("other" in body) == ("change" in body):

@@ -37,7 +37,7 @@ def _may_explain(access: Access) -> bool:
 
 
 def _period(month: str) -> Period:
-    period = Period.objects.filter(month=month.replace("\x00", "")).first()
+    period = Period.objects.filter(month=month).first()
     if period is None:
         raise Http404
     return period

@@ -133,7 +133,7 @@ class StatementsView(ListView):
     def get(self, request: Request) -> Response:
         rows = statements_for(self.access)
         for name, field in (("month", "period"), ("tenant", "tenant__holder__slug"), ("state", "state")):
-            wanted = request.query_params.get(name, "").replace("\x00", "")
+            wanted = request.query_params.get(name, "")
             if name in request.query_params:
                 rows = rows.filter(**{field: wanted})
         return self.page_of(rows, statement_row)

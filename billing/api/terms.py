@@ -137,7 +137,7 @@ class PoolCostsView(RowsView):
     def rows(self) -> QuerySet[PoolCost]:
         rows = PoolCost.objects.select_related("pool")
         pool = self.request.query_params.get("pool")
-        return rows if pool is None else rows.filter(pool__slug=pool.replace("\x00", ""))
+        return rows if pool is None else rows.filter(pool__slug=pool)
 
     @extend_schema(
         operation_id="pool_costs_list",
@@ -240,7 +240,7 @@ class ServicePoliciesView(RowsView):
     def rows(self) -> QuerySet[ServicePolicy]:
         rows = ServicePolicy.objects.select_related("service__holder")
         service = self.request.query_params.get("service")
-        return rows if service is None else rows.filter(service__holder__slug=service.replace("\x00", ""))
+        return rows if service is None else rows.filter(service__holder__slug=service)
 
     @extend_schema(
         operation_id="service_policies_list",
@@ -286,7 +286,7 @@ class ContractsView(RowsView):
     def rows(self) -> QuerySet[Contract]:
         rows = visible_to(Contract.objects.select_related("tenant__holder"), self.access)
         tenant = self.request.query_params.get("tenant")
-        return rows if tenant is None else rows.filter(tenant__holder__slug=tenant.replace("\x00", ""))
+        return rows if tenant is None else rows.filter(tenant__holder__slug=tenant)
 
     @extend_schema(
         operation_id="contracts_list",

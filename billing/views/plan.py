@@ -59,7 +59,7 @@ class PlanPage(TablePage):
         return list(Pool.objects.order_by("slug"))
 
     def asked(self, name: str) -> str:
-        return self.request.GET.get(name, "").replace("\x00", "").strip()
+        return self.request.GET.get(name, "").strip()
 
     @cached_property
     def tenant(self) -> Tenant | None:

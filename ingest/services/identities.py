@@ -58,7 +58,7 @@ def attribute_identity(
         raise IdentityProblem("bad_identity", refusal.detail) from None
     if kind in ("tenant", "service"):
         raise IdentityProblem("bad_identity", f"{kind} names itself and cannot be mapped")
-    tenant = Tenant.objects.filter(holder__slug=tenant_slug.replace("\x00", "")).first()
+    tenant = Tenant.objects.filter(holder__slug=tenant_slug).first()
     if tenant is None:
         raise IdentityProblem("unknown_tenant", f"no tenant is called {tenant_slug!r}")
     if not reason.strip():

@@ -72,7 +72,7 @@ class SourcePage(TendingPage):
         return _("Signed off.") if until is not None else _("The sign-off is taken back.")
 
     def _end(self, form: QueryDict, reason: str, by: Actor) -> str:
-        keys = [key.replace("\x00", "") for key in form.getlist("holder")]
+        keys = form.getlist("holder")
         if not keys:
             raise Refused(_("Choose the workloads that hold nothing any more."))
         receipt = end_holders(self.source_id, keys, needed_instant(form, "ends_at"), reason, by)

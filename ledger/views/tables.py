@@ -291,7 +291,7 @@ class BoundTable:
     def chosen(self) -> dict[str, str]:
         """Column key -> what to filter by; only what is asked for."""
         asked = {
-            column.key: self.query.get(self.table.parameter(column.key), "").replace("\x00", "").strip()
+            column.key: self.query.get(self.table.parameter(column.key), "").strip()
             for column in self.table.columns
             if column.filter is not None
         }
