@@ -68,6 +68,7 @@ class CloseStepRow(serializers.Serializer[Any]):
     detail_codes = SentenceRow(many=True, required=False)
     started_at = serializers.DateTimeField(required=False)
     ended_at = serializers.DateTimeField(required=False)
+    attempts = serializers.IntegerField(required=False, help_text="how often a worker began it")
 
 
 class CloseRow(serializers.Serializer[Any]):

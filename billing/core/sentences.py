@@ -143,6 +143,7 @@ CLOSES = declare(
         "statements_issued": _("statements issued: %(statements)s, up to booking %(cut)s"),
         "mails_sent": _("mails: %(count)s"),
         "mail_not_sent": _("mail could not be sent: %(why)s"),
+        "close_given_up": _("it was begun %(attempts)s times and never ended; the worker's log says why"),
         "month_closed": _("%(month)s is closed"),
         "item_blocks": _("%(item)s: %(evidence)s"),
         "override_waits": _("the override waits for a second person's approval"),

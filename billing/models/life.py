@@ -101,7 +101,7 @@ ATTEMPTS = 3
 class CloseRun(models.Model):
     """One attempt to close a month, with its progress. A worker that dies leaves it `running`; any other goes on.
 
-    steps: [{"name", "state": waiting | running | done | blocked, "detail", "started_at", "ended_at"}] in order.
+    steps: [{"name", "state": waiting | running | done | blocked, "attempts", "detail", "started_at", "ended_at"}].
     detail, outcome: what was done, or what blocks, as sentences (`Sentence.kept`); finished texts where they are older.
     """
 

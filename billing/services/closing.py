@@ -15,7 +15,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from billing.core.checklist import Item, blocked
+from billing.core.checklist import blocked
 from billing.core.sentences import Sentence, sentence
 from billing.core.statement import GENESIS, seal
 from billing.models import CloseRun, RunState, Statement, StatementAnnex, StatementState
@@ -37,11 +37,16 @@ Step = Callable[[CloseRun, datetime], Sentence]
 _BATCH = 500
 
 
-class Blocked(Exception):
-    """The checklist does not allow the close; the run ends without having changed the month."""
+# Beginnings of a step that never ended, because its worker was killed or it broke: more would do no better. Several
+# workers at one step are several beginnings.
+ATTEMPTS = 5
 
-    def __init__(self, items: list[Item]) -> None:
-        self.reasons = [item.told() for item in items]
+
+class Blocked(Exception):
+    """The close cannot go on, such as for items of the checklist; the run ends, and the step has changed nothing."""
+
+    def __init__(self, reasons: list[Sentence]) -> None:
+        self.reasons = reasons
         super().__init__("; ".join(map(str, self.reasons)))
 
 
@@ -69,7 +74,8 @@ def start_close(month: Month, by: Actor) -> CloseRun:
 def run_close(
     run_id: int, *, now: datetime | None = None, say: Callable[[str], None] = lambda _: None
 ) -> CloseRun:
-    """Go through the steps that are not done. Safe to kill and to run twice at once; a finished run is left alone."""
+    """Go through the steps that are not done. Safe to kill and to run twice at once; a finished run is left alone, and
+    one whose step was begun `ATTEMPTS` times without an end is given up."""
     for name in STEPS:
         say(name)
         _note_start(run_id, name)
@@ -88,8 +94,9 @@ def _note_start(run_id: int, name: str) -> None:
     """Progress for whoever watches: committed before the step, so that it shows while the step runs."""
     run = CloseRun.objects.select_for_update().get(pk=run_id)
     step = _step_of(run, name)
-    if run.state == RunState.RUNNING and step["state"] == "waiting":
-        step |= {"state": "running", "started_at": instant_text(timezone.now())}
+    if run.state == RunState.RUNNING and step["state"] in ("waiting", "running"):
+        begun = {"started_at": instant_text(timezone.now())} if step["state"] == "waiting" else {}
+        step |= {**begun, "state": "running", "attempts": step.get("attempts", 0) + 1}
         run.save(update_fields=["steps"])
 
 
@@ -114,7 +121,10 @@ def _once(run_id: int, name: str, now: datetime) -> bool:
     run = CloseRun.objects.select_for_update(of=("self",)).select_related("period").get(pk=run_id)
     if run.state != RunState.RUNNING:
         return False
-    if _step_of(run, name)["state"] != "done":
+    step = _step_of(run, name)
+    if step["state"] != "done":
+        if step.get("attempts", 0) > ATTEMPTS:
+            raise Blocked([sentence("close_given_up", attempts=ATTEMPTS)])
         _end_step(run, name, "done", [STEPS[name](run, now)])
         if name == LAST_STEP:
             _end_run(run, RunState.DONE, [sentence("month_closed", month=run.period_id)])
@@ -237,7 +247,7 @@ def _refuse_if_blocked(period: Period, now: datetime, unproved: list[Sentence], 
     items = blocked(month_checklist(Period.objects.get(pk=period.pk), now, unproved))
     items = [item for item in items if item.code != but_for]
     if items:
-        raise Blocked(items)
+        raise Blocked([item.told() for item in items])
 
 
 def _seal_statements(period: Period, rows: list[Statement], now: datetime) -> tuple[int, str]:

@@ -33,6 +33,7 @@ from billing.services.months import MonthClosed, compute_month
 from billing.services.periods import PeriodError, ensure_period, open_review
 from ingest.models import Batch, BatchState, QuarantinedEvent
 from ledger.checks import Finding
+from ledger.core.sentences import Sentence
 from ledger.core.units import GPU_US_PER_GPU_HOUR
 from ledger.models import AuditEntry, FactFinding, Period, PeriodState, Pool, Source, Tenant, Transfer
 from ledger.services.masters import mark_pools_dirty
@@ -372,6 +373,35 @@ def test_a_close_that_is_asked_for_again_is_the_same_run(pool: Pool) -> None:
     open_review(OCTOBER, ANNA, now=NOVEMBER_5)
     assert start_close(OCTOBER, ANNA) == start_close(OCTOBER, BO)
     assert CloseRun.objects.get().requested_by == "anna"
+
+
+@pytest.mark.parametrize("died", [SystemExit, KeyError])
+def test_a_close_that_kills_its_workers_or_breaks_is_given_up_and_can_be_asked_for_again(
+    pool: Pool, died: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else beat begins it every minute for ever, and whoever watches sees it run."""
+    open_review(OCTOBER, ANNA, now=NOVEMBER_5)
+    run, begun = start_close(OCTOBER, ANNA), []
+
+    def fails(*_args: object) -> Sentence:
+        begun.append(1)
+        raise died
+
+    with monkeypatch.context() as broken:
+        broken.setitem(closing.STEPS, "issue", fails)
+        for _time in range(closing.ATTEMPTS):
+            with pytest.raises(died):
+                run_close(run.pk, now=NOVEMBER_5)
+        run.refresh_from_db()
+        assert run.state == RunState.RUNNING
+        assert run_close(run.pk, now=NOVEMBER_5).state == RunState.BLOCKED
+    assert len(begun) == closing.ATTEMPTS == 5
+    run.refresh_from_db()
+    assert [step["state"] for step in run.steps] == ["done", "done", "blocked", "waiting"]
+    assert run.message == "it was begun 5 times and never ended; the worker's log says why"
+    assert Period.objects.get(month="2026-10").state == PeriodState.REVIEW
+    again = start_close(OCTOBER, ANNA)
+    assert again.pk != run.pk and run_close(again.pk, now=NOVEMBER_5).state == RunState.DONE
 
 
 @pytest.mark.parametrize("step", list(closing.STEPS))
