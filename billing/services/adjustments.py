@@ -16,6 +16,7 @@ from billing.services.detail import keep_detail
 from billing.services.months import compute_month
 from billing.services.periods import earliest_not_closed
 from billing.services.posting import post_month
+from billing.services.preemption_lines import price_again
 from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemptions import rebuild_preemptions, share_rebuilt
 from billing.services.rating import note_missing_prices, rate_month
@@ -80,7 +81,10 @@ def _adjust(period: Period, posted_in: Period) -> int:
     keep_detail(period)
     rebuilt = rebuild_preemptions(span, span.end_ms, terms, books, undated)
     compute_allocation(month, horizon=period.ends_at, closed_too=True)
-    share_rebuilt(rebuilt, terms, books, PreemptionPrices(undated, terms.rating.prices))
+    prices = PreemptionPrices(undated, terms.rating.prices)
+    share_rebuilt(rebuilt, terms, books, prices)
+    if undated.recovers_cost_at(span.start_ms):
+        price_again(terms, span, books, prices)
     lines = rate_month(undated, terms, span, books)
     note_missing_prices(period, lines)
     return post_month(period, lines, books, posted_in=posted_in)

@@ -17,7 +17,7 @@ from billing.selectors.terms import month_terms
 from billing.selectors.undated import undated_terms
 from billing.services.allocation import Computed, MonthClosed, compute_allocation
 from billing.services.posting import post_changes, post_month
-from billing.services.preemption_lines import records_that_moved
+from billing.services.preemption_lines import price_again, records_that_moved
 from billing.services.preemption_prices import PreemptionPrices
 from billing.services.preemptions import rebuild_preemptions, share_rebuilt
 from billing.services.quota_standings import refresh_quota_standings
@@ -80,11 +80,17 @@ def _compute(month: Month, pool: Pool | None, horizon: datetime | None, everythi
 
     rebuilt = rebuild_preemptions(span, horizon_ms, terms, books, undated, everything=everything)
     computed = compute_allocation(month, pool, asked, everything=everything)
-    share_rebuilt(rebuilt, terms, books, PreemptionPrices(undated, terms.rating.prices))
+    prices, recovers_cost = (
+        PreemptionPrices(undated, terms.rating.prices),
+        undated.recovers_cost_at(span.start_ms),
+    )
+    share_rebuilt(rebuilt, terms, books, prices)
+    if recovers_cost:
+        price_again(terms, span, books, prices)
     stored = MonthLine.objects.filter(period=period)
     touched = _touched_pools(computed, everything=everything or not stored.exists())
     # What a GPU-hour came to, by which preempted time moves in cost recovery, follows from all of the month.
-    by_record = touched is not None and not undated.recovers_cost_at(span.start_ms)
+    by_record = touched is not None and not recovers_cost
     moved = records_that_moved(period, rebuilt) if by_record else None
     before = stored_lines(period, books, touched, moved)
     lines = rate_month(undated, terms, span, books, touched, moved) + adjustments_in(period, books)

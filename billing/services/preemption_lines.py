@@ -21,12 +21,15 @@ from billing.services.preemption_shares import (
     record_charges,
     records_with_parties,
     stored_share,
+    total_micro,
 )
 from billing.services.preemptions import Rebuilt
 from billing.sql.preemptions import LINES_WITHOUT_RECORD
 from ledger.core.apportion import largest_remainder
 from ledger.core.periods import Span, to_datetime, to_ms, utc_days
 from ledger.models import Period
+
+_BATCH = 1000
 
 
 def preemption_lines(
@@ -49,6 +52,19 @@ def preemption_lines(
             if at is not None and span.start_ms <= to_ms(at) < span.end_ms:
                 lines += _both_sides(record, charge, to_ms(at))
     return lines + list(_delay_credits(terms, span, accounts))
+
+
+def price_again(terms: MonthTerms, span: Span, accounts: Accounts, prices: PreemptionPrices) -> None:
+    """Write what records of the month move, where that has changed: in cost recovery a price follows from all of the
+    month, so that a late fact far from a preemption changes what it moves."""
+    changed = []
+    for record in _records_of(span).exclude(charged_to__in=["", BY_VICTIM]):
+        shares = [stored_share(row, accounts) for row in record.shares.all()]
+        amount = total_micro(record_charges(record, shares, terms, accounts, prices))
+        if amount != record.amount_micro:
+            record.amount_micro = amount
+            changed.append(record)
+    PreemptionRecord.objects.bulk_update(changed, ["amount_micro"], batch_size=_BATCH)
 
 
 def records_that_moved(period: Period, rebuilt: Rebuilt) -> set[UUID]:

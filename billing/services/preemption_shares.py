@@ -63,7 +63,7 @@ def share_preemptions(
         if policy.charged_to == "entitlement" and not record.entitled_milli_gpus:
             record.charged_to = BY_VICTIM
         made = record_charges(record, shares, terms, accounts, prices)
-        record.amount_micro = _total(made) if record.charged_to != BY_VICTIM else 0
+        record.amount_micro = total_micro(made) if record.charged_to != BY_VICTIM else 0
     PreemptionShare.objects.bulk_create(rows, batch_size=_BATCH)
     changed = ["entitled_milli_gpus", "charged_to", "amount_micro"]
     PreemptionRecord.objects.bulk_update(records, changed, batch_size=_BATCH)
@@ -157,7 +157,8 @@ def _payer(record: PreemptionRecord, accounts: Accounts, owners: Mapping[str, st
     return None
 
 
-def _total(made: Iterable[Charge]) -> int | None:
+def total_micro(made: Iterable[Charge]) -> int | None:
+    """What moves in all; None where a price is missing."""
     total = 0
     for charge in made:
         if charge.amount_micro is None:

@@ -29,6 +29,7 @@ from tests.scenarios.golden import (
     at,
     capacity,
     correction,
+    cost,
     holds,
     policy,
     preempted,
@@ -383,3 +384,27 @@ def test_waiting_that_was_kept_by_the_month_computed_last_is_said_again(waiting:
     assert books()["PreemptionRecord"] == expected["PreemptionRecord"]
     follow()
     assert books() == expected
+
+
+def test_what_a_preemption_moves_in_cost_recovery_follows_the_price_of_the_month() -> None:
+    """Capacity that is told of late, at the dearer cost of another day, makes every GPU-hour of the month dearer."""
+    world(8, "acme", "beta")
+    terms(ledger={"approvals": False, "mode": "cost_recovery"})
+    policy(preemption_charged_to="preemptor")
+    cost("1.5")
+    cost("3", valid_from=at(48))
+    tell(
+        reserves("acme", 0, 4), holds("acme", 0, 3), preempted(5, "acme", 2, by="beta", lost_gpu_seconds=7200)
+    )
+    tell(resumed(6, "p-5"))
+    compute_month(MONTH, horizon=at(48))
+    amounts = [PreemptionRecord.objects.get().amount_micro]
+    # The hours of the third day cost twice as much; then 56 GPUs more do so for two of them.
+    for facts in ([], [capacity(60, 64), capacity(62, 8)]):
+        tell(*facts)
+        compute_month(MONTH, horizon=at(72))
+        amounts.append(PreemptionRecord.objects.get().amount_micro)
+        followed = books()
+        compute_month(MONTH, horizon=at(72), everything=True)
+        assert books() == followed
+    assert amounts == [3_000_000, 4_000_000, round(2_000_000 * (384 * 1.5 + 304 * 3) / 688)]
