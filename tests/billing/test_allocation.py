@@ -1,4 +1,4 @@
-"""The books of a month against section 4, section 5 and the record's rules, through the database."""
+"""The books of a month against section 4 and the record's rules, through the database."""
 
 from __future__ import annotations
 
@@ -6,46 +6,34 @@ from datetime import timedelta
 
 import pytest
 from django.core.management import call_command
-from django.db import connection
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.db.models import Sum
 from django.utils import timezone
 
-from billing.core.allocation import HOLDER_CATEGORIES
 from billing.models import (
     Allocation,
     BillingFinding,
-    Calibration,
     LendingDay,
     Policy,
     PoolSlot,
     PreemptionRecord,
     PreemptionWait,
-    ServicePolicy,
     WorkloadDay,
 )
 from billing.services.allocation import MonthClosed, compute_allocation
-from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR
 from ledger.management.base import BadInput
 from ledger.models import (
-    Correction,
     DirtySpan,
-    Event,
     Holder,
     LevelKind,
-    ModelName,
-    Outcome,
     Period,
     PeriodState,
     Purpose,
-    Request,
     ServiceClass,
-    Source,
-    Subject,
-    UsageHour,
 )
 from ledger.services.masters import map_identity
+from tests.billing.allocation_books import OCTOBER, compute, hours_of, tables
 from tests.billing.level_facts import (
     MONTH,
     book,
@@ -53,58 +41,16 @@ from tests.billing.level_facts import (
     hour,
     identity,
     make_pool,
-    make_service,
     make_tenants,
     occupancy,
     reservation,
 )
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
-OCTOBER = Month.parse(MONTH)
 
 
-def compute(hours: float = 10, **options):
-    return compute_allocation(OCTOBER, horizon=hour(hours), **options)
-
-
-def hours_of(*keys: str) -> dict:
-    """{(slug, category) or (slug, *keys, category): GPU-hours} over the month, zeros left out."""
-    sums = {name: Sum(f"{name}_gpu_us") for name in HOLDER_CATEGORIES}
-    result = {}
-    for row in Allocation.objects.values("holder__slug", *keys).annotate(**sums).order_by():
-        for name in HOLDER_CATEGORIES:
-            if row[name]:
-                result[(row["holder__slug"], *(row[key] for key in keys), name)] = (
-                    row[name] / GPU_US_PER_GPU_HOUR
-                )
-    return result
-
-
-def table(model) -> list[tuple]:
-    return sorted(model.objects.values_list(*(field.attname for field in model._meta.concrete_fields)))
-
-
-def tables() -> list:
-    return [table(model) for model in (PoolSlot, Allocation, LendingDay, WorkloadDay)]
-
-
-@pytest.fixture
-def worked_example():
-    """Section 4: 16 GPUs, 10 hours, acme reserves 8 and beta 4; gamma's waiting is a preemption's."""
-    pool = make_pool()
-    make_tenants("acme", "beta", "gamma")
-    acme, beta, gamma = identity("acme"), identity("beta"), identity("gamma")
-    capacity(pool, hour(-5), 16_000)
-    reservation(pool, "acme", hour(-2), 8_000)
-    reservation(pool, "beta", hour(0), 4_000)
-    occupancy(pool, "wl-1", acme, hour(0), 2_000)
-    occupancy(pool, "wl-2", beta, hour(0), 4_000)
-    occupancy(pool, "wl-3", gamma, hour(2), 8_000)
-    occupancy(pool, "wl-4", acme, hour(4), 6_000)
-    occupancy(pool, "wl-3", gamma, hour(4), 4_000)
-    occupancy(pool, "wl-4", acme, hour(7), 2_000)
-    occupancy(pool, "wl-3", gamma, hour(7), 8_000)
-    return pool
+def acme_holder() -> int:
+    return Holder.objects.get(slug="acme").pk
 
 
 EXPECTED = {
@@ -267,93 +213,6 @@ def test_waiting_preempted_work_makes_idle_reservations_undelivered(worked_examp
     assert found["acme", "reserved_idle"] == 10
 
 
-def acme_holder() -> int:
-    return Holder.objects.get(slug="acme").pk
-
-
-def test_a_superseded_fact_is_out_of_force_and_the_latest_correction_wins(worked_example):
-    wrong = occupancy(worked_example, "wl-8", identity("beta"), hour(1), 5_000, event_id="wrong")
-    occupancy(worked_example, "wl-8", identity("beta"), hour(1), 4_000, event_id="better")
-    occupancy(worked_example, "wl-8", identity("beta"), hour(2), 0, event_id="end")
-    occupancy(worked_example, "wl-8", identity("beta"), hour(1), 1_000, event_id="best")
-    for at, replacement in ((20, "better"), (21, "best")):
-        event = Event.objects.create(
-            source=wrong.event.source, event_id=f"fix-{at}", type=11, occurred_at=hour(at), content_hash=b"",
-            booking=wrong.event.booking, line=at, body={},
-        )  # fmt: skip
-        Correction.objects.create(
-            event=event, corrected_at=hour(at), supersedes_source="/tests", supersedes_event_id="wrong",
-            reason="typo", replacement_source="/tests", replacement_event_id=replacement,
-        )  # fmt: skip
-    compute()
-    assert hours_of()["beta", "on_demand"] == 1
-    assert not BillingFinding.objects.filter(code="level_conflict").exists()
-
-
-def test_conflicting_facts_are_found_and_the_greatest_id_holds(worked_example):
-    occupancy(worked_example, "wl-8", identity("beta"), hour(1), 3_000, event_id="b")
-    lost = occupancy(worked_example, "wl-8", identity("beta"), hour(1), 1_000, event_id="a")
-    occupancy(worked_example, "wl-8", identity("beta"), hour(2), 0)
-    compute()
-    finding = BillingFinding.objects.get(code="level_conflict")
-    assert finding.subject == f"event {lost.event_id}"
-    assert finding.blocks_close
-    assert hours_of()["beta", "on_demand"] == 3
-
-
-def conflicts() -> list[tuple[str, str]]:
-    found = BillingFinding.objects.filter(code="level_conflict").order_by("starts_at")
-    return [(f"{one.starts_at:%m-%d}", one.month) for one in found]
-
-
-def test_a_conflict_is_found_once_on_its_own_day_however_long_its_level_lasts(worked_example):
-    """The month is computed as beat does, a stretch of days at a time; the level stays in force for two months."""
-    for number, milli in enumerate((3_000, 1_000)):
-        occupancy(worked_example, "wl-8", identity("beta"), hour(30), milli, event_id=f"c{number}")
-    for hours in (40, 41, 24 * 9, 24 * 31):
-        compute(hours)
-        assert conflicts() == [("10-02", MONTH)]
-    compute_allocation(OCTOBER.next(), horizon=hour(24 * 33))
-    assert conflicts() == [("10-02", MONTH)]
-
-
-def test_a_conflict_that_comes_after_the_close_is_an_exception_of_the_open_month(worked_example):
-    """Told of in October, which is closed: nobody has seen it, so that it stands at November's start; not in December
-    too, once November was closed over it."""
-    occupancy(worked_example, "wl-8", identity("beta"), hour(30), 3_000, event_id="c0")
-    compute(24 * 31)
-    close_as_of(OCTOBER, 1)
-    occupancy(worked_example, "wl-8", identity("beta"), hour(30), 1_000, event_id="c1", batch=2)
-    november, december = OCTOBER.next(), OCTOBER.next().next()
-    compute_allocation(november, horizon=hour(24 * 33))
-    assert conflicts() == [("11-01", str(november))]
-    compute_allocation(november, horizon=hour(24 * 61))
-    assert conflicts() == [("11-01", str(november))]
-    close_as_of(november, 2)
-    compute_allocation(december, horizon=hour(24 * 63))
-    assert conflicts() == [("11-01", str(november))]
-
-
-def close_as_of(month: Month, cut: int) -> None:
-    closed_at = timezone.now()
-    Period.objects.filter(month=str(month)).update(
-        state=PeriodState.CLOSED, cut_sequence=cut, closed_at=closed_at
-    )
-
-
-def test_an_attempt_that_a_higher_one_ended_before_the_day_is_not_opened_again(worked_example):
-    who = identity("gamma")
-    occupancy(worked_example, "wl-7", who, hour(11), 2_000, attempt=1)
-    occupancy(worked_example, "wl-7", who, hour(12), 3_000, attempt=2)
-    occupancy(worked_example, "wl-7", who, hour(13), 0, attempt=2)
-    occupancy(worked_example, "wl-7", who, hour(40), 9_000, attempt=1)
-    compute(100)
-    whole = tables()
-    DirtySpan.objects.create(pool=worked_example, span=DateTimeTZRange(hour(30), hour(31), "[)"))
-    assert compute(100).slots == 24
-    assert tables() == whole
-
-
 def test_held_without_capacity_blocks_the_month():
     pool = make_pool()
     make_tenants("acme")
@@ -365,79 +224,6 @@ def test_held_without_capacity_blocks_the_month():
     capacity(pool, hour(0.5), 4_000)
     compute(2)
     assert hours_of() == {("acme", "on_demand"): 1.5}
-
-
-@pytest.fixture
-def chat():
-    """A service of 4 GPUs on 8, serving two tenants by calibrated tokens in hour 0, nobody in hour 1."""
-    pool = make_pool()
-    make_tenants("acme", "beta")
-    service = make_service("chat")
-    capacity(pool, hour(0), 8_000)
-    occupancy(pool, "replica", identity("chat", "service"), hour(0), 4_000)
-    model = ModelName.objects.create(name="qwen")
-    Calibration.objects.create(
-        model=model, gpu_model="H100", valid_from=hour(-9), input_gpu_us_per_1k=100,
-        cached_input_gpu_us_per_1k=10, output_gpu_us_per_1k=1_000,
-    )  # fmt: skip
-    ServicePolicy.objects.create(service=service, valid_from=hour(-9), key="tokens")
-    for who, tokens, cached, output, gpu_us in (
-        ("acme", 1_000, 500, 100, 6 * 10**9),
-        ("beta", 3_500, 0, 205, 0),
-    ):
-        UsageHour.objects.create(
-            pool=pool, hour=hour(0), identity=identity(who), service=service, model=model, outcome=Outcome.OK,
-            requests=1, input_tokens=tokens, cached_input_tokens=cached, output_tokens=output, gpu_us=gpu_us,
-        )  # fmt: skip
-    return pool, service
-
-
-def test_a_shared_service_is_divided_over_the_tenants_it_served(chat):
-    compute(2)
-    # Keys: acme 500 x 100 + 500 x 10 + 100 x 1000 = 155 000; beta 3500 x 100 + 205 x 1000 = 555 000.
-    total = 4 * GPU_US_PER_GPU_HOUR
-    acme = Allocation.objects.get(account__tenant__holder__slug="acme")
-    beta = Allocation.objects.get(account__tenant__holder__slug="beta")
-    idle = Allocation.objects.get(service_idle=True)
-    assert acme.on_demand_gpu_us + beta.on_demand_gpu_us == total
-    assert abs(acme.on_demand_gpu_us - total * 155 // 710) <= 1
-    assert acme.measured_gpu_us == 6 * 10**9
-    assert (idle.starts_at, idle.on_demand_gpu_us, idle.account.tenant) == (hour(1), total, None)
-
-
-def test_measured_basis_leaves_the_rest_to_the_owner(chat):
-    _, service = chat
-    ServicePolicy.objects.create(service=service, valid_from=hour(0), key="gpu_seconds", basis="measured")
-    compute(1)
-    assert Allocation.objects.get(account__tenant__holder__slug="acme").on_demand_gpu_us == 6 * 10**9
-    idle = Allocation.objects.get(service_idle=True)
-    assert idle.on_demand_gpu_us == 4 * GPU_US_PER_GPU_HOUR - 6 * 10**9
-    assert not Allocation.objects.filter(account__tenant__holder__slug="beta").exists()
-
-
-def serve(pool, service, who: str, starts: float, ends: float, **measures) -> None:
-    """One request on record, from and to hours after the month's start."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "CREATE TABLE IF NOT EXISTS ledger_request_20261001 PARTITION OF ledger_request "
-            "FOR VALUES FROM ('2026-10-01') TO ('2026-10-02')"
-        )
-    Request.objects.create(
-        day=hour(ends).date(), source=Source.objects.get(), event_id=f"{who}-{ends}", content_hash=b"",
-        booking_id=1, line=1,
-        starts_at=hour(starts), ends_at=hour(ends), pool=pool, service=service, identity=identity(who),
-        model=ModelName.objects.get(), request=f"{who}-{ends}", outcome=Outcome.OK, **measures,
-    )  # fmt: skip
-
-
-def served(category: str = "on_demand") -> dict:
-    """{(slot start, tenant): GPU-hours} of the service's divided time."""
-    rows = Allocation.objects.filter(holder__slug="chat", service_idle=False)
-    return {
-        (row.starts_at, row.account.tenant.slug): getattr(row, f"{category}_gpu_us") / GPU_US_PER_GPU_HOUR
-        for row in rows
-        if getattr(row, f"{category}_gpu_us")
-    }
 
 
 def pending(pool, workload: str, who: str, at: float, milli: int) -> None:
@@ -463,138 +249,6 @@ def test_pending_work_is_undelivered_where_the_policy_counts_it():
     assert found["acme", "reserved_idle"] == 6 * 6 - 8
     rows = Allocation.objects.exclude(undelivered_pending_gpu_us=0).order_by("starts_at")
     assert [row.starts_at for row in rows] == [hour(2), hour(3)]
-
-
-def withdraw(level, at: float = 50) -> None:
-    """A correction of a fact, as booking leaves it behind."""
-    event = Event.objects.create(
-        source=level.event.source, event_id=f"c-{level.pk}", type=11, occurred_at=hour(at), content_hash=b"c",
-        booking=level.event.booking, line=1, body={},
-    )  # fmt: skip
-    Correction.objects.create(
-        event=event, corrected_at=hour(at), supersedes_source="/tests", supersedes_event_id=level.event.event_id,
-        reason="wrong",
-    )  # fmt: skip
-    Subject.objects.filter(subject=level.subject, attempt=level.attempt, last_milli_gpus=0).update(
-        last_milli_gpus=1
-    )
-
-
-def test_a_withdrawn_release_leaves_the_work_running_also_on_days_after_it():
-    pool = make_pool()
-    make_tenants("acme")
-    capacity(pool, hour(0), 8_000)
-    occupancy(pool, "wl-1", identity("acme"), hour(0), 2_000)
-    withdraw(occupancy(pool, "wl-1", identity("acme"), hour(5), 0))
-    compute(48)
-    assert hours_of() == {("acme", "on_demand"): 96}
-    DirtySpan.objects.create(pool=pool, span=DateTimeTZRange(hour(24), hour(48)))
-    compute(48)
-    assert hours_of() == {("acme", "on_demand"): 96}
-
-
-def test_a_withdrawn_attempt_does_not_end_the_one_before_it():
-    """Its subject row stays, so a day that begins after it took the lower attempt for ended."""
-    pool = make_pool()
-    make_tenants("acme")
-    capacity(pool, hour(0), 8_000)
-    occupancy(pool, "wl-1", identity("acme"), hour(0), 2_000, attempt=1)
-    withdraw(occupancy(pool, "wl-1", identity("acme"), hour(5), 4_000, attempt=2))
-    compute(48)
-    DirtySpan.objects.create(pool=pool, span=DateTimeTZRange(hour(24), hour(48)))
-    compute(48)
-    assert hours_of() == {("acme", "on_demand"): 96}
-
-
-def test_a_slot_inside_an_hour_leaves_out_corrected_requests(chat):
-    """Whole hours come from a roll-up that corrections have moved already; parts of one from the requests."""
-    pool, service = chat
-    ServicePolicy.objects.create(service=service, valid_from=hour(0.5), key="gpu_seconds")
-    serve(pool, service, "acme", 0.5, 0.6, gpu_us=10**9)
-    serve(pool, service, "beta", 0.5, 0.7, gpu_us=10**9)
-    booked = Event.objects.first()
-    event = Event.objects.create(
-        source=booked.source, event_id="c-1", type=11, occurred_at=hour(1), content_hash=b"c", booking=booked.booking,
-        line=1, body={},
-    )  # fmt: skip
-    Correction.objects.create(
-        event=event, corrected_at=hour(1), supersedes_source="/tests", supersedes_event_id=f"beta-{0.7}",
-        reason="never served",
-    )  # fmt: skip
-    compute(1)
-    assert served()[hour(0.5), "acme"] == 2.0
-    assert (hour(0.5), "beta") not in served()
-
-
-def test_an_engines_own_total_counts_requests_once_more_and_only_its_rest_is_nobodys(chat):
-    """The engine counted 8 of 6 measured GPU time: 2 are unattributed, not 8 beside the 6."""
-    pool, service = chat
-    ServicePolicy.objects.create(service=service, valid_from=hour(0), key="gpu_seconds", basis="measured")
-    UsageHour.objects.create(
-        pool=pool, hour=hour(0), identity=None, service=service, model=ModelName.objects.get(),
-        outcome=Outcome.OK, requests=0, gpu_us=8 * 10**9,
-    )  # fmt: skip
-    compute(1)
-    rows = Allocation.objects.filter(holder__slug="chat", service_idle=False)
-    assert {row.account.tenant and row.account.tenant.slug: row.on_demand_gpu_us for row in rows} == {
-        "acme": 6 * 10**9,
-        None: 2 * 10**9,
-    }
-
-
-def test_a_slot_inside_an_hour_counts_the_requests_that_finish_in_it(chat):
-    pool, service = chat
-    ServicePolicy.objects.create(service=service, valid_from=hour(0.5), key="gpu_seconds")
-    tokens = {"input_tokens": 10, "output_tokens": 10, "cached_input_tokens": 0}
-    serve(pool, service, "acme", 0.1, 0.25, gpu_us=7, **tokens)
-    serve(pool, service, "beta", 0.1, 0.5, gpu_us=30, **tokens)
-    serve(pool, service, "acme", 0.4, 0.75, gpu_us=10)
-    compute(1)
-    assert served() == {(hour(0), "acme"): 2, (hour(0.5), "acme"): 0.5, (hour(0.5), "beta"): 1.5}
-
-
-def test_time_in_flight_is_cut_at_the_slots_of_an_hour(chat):
-    pool, service = chat
-    ServicePolicy.objects.update(key="concurrency")
-    Policy.objects.create(valid_from=hour(0.5))
-    serve(pool, service, "acme", 0.25, 0.75)
-    serve(pool, service, "beta", 0, 0.25)
-    compute(1)
-    assert served() == {(hour(0), "acme"): 1, (hour(0), "beta"): 1, (hour(0.5), "acme"): 2}
-
-
-def test_contract_shares_need_no_requests(chat):
-    _, service = chat
-    ServicePolicy.objects.create(
-        service=service, valid_from=hour(1), key="shares", shares={"acme": 3, "beta": 1, "gone": 5}
-    )
-    compute(2)
-    assert {k: v for k, v in served().items() if k[0] == hour(1)} == {
-        (hour(1), "acme"): 3,
-        (hour(1), "beta"): 1,
-    }
-
-
-def test_replicas_that_warm_up_keep_their_purpose(chat):
-    pool, _ = chat
-    occupancy(pool, "warm", identity("chat", "service"), hour(0), 2_000, purpose=Purpose.WARMUP)
-    compute(1)
-    by_purpose = {key[1]: value for key, value in hours_of("purpose").items()}
-    assert by_purpose == {Purpose.NONE: 4, Purpose.WARMUP: 2}
-
-
-def test_an_owners_idle_reservation_covers_its_service_and_a_missing_calibration_is_found(chat):
-    pool, service = chat
-    service.owner = make_tenants("gamma")[0]
-    service.save()
-    reservation(pool, "gamma", hour(0), 5_000)
-    Calibration.objects.update(ended_at=hour(0))
-    compute(1)
-    assert hours_of("account__tenant__holder__slug", "service_idle") == {
-        ("chat", "gamma", True, "reserved_used"): 4,
-        ("gamma", "gamma", False, "reserved_idle"): 1,
-    }
-    assert BillingFinding.objects.get().code == "calibration_missing"
 
 
 def test_the_command_says_what_it_did_and_refuses_nonsense(worked_example, capsys):

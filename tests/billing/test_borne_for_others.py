@@ -10,14 +10,13 @@ from billing.models import GpuPrice, RateCard, Statement
 from billing.services.months import compute_month
 from ledger.core.periods import Month
 from tests.billing.level_facts import MONTH, hour
-from tests.billing.test_allocation import chat  # noqa: F401
 from tests.billing.test_periods_api import client, get
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
 
-def test_the_charge_beyond_what_was_measured(chat: Any) -> None:  # noqa: F811
-    """4 GPU-hours by tokens 155 : 555 (test_allocation); acme measured 6000 s of them, beta nothing."""
+def test_the_charge_beyond_what_was_measured(chat: Any) -> None:
+    """4 GPU-hours by tokens 155 : 555 (test_allocation_services); acme measured 6000 s of them, beta nothing."""
     pool, _ = chat
     card = RateCard.objects.create(name="2026", valid_from=hour(-1000))
     GpuPrice.objects.create(rate_card=card, pool=pool, category="on_demand", price_micro=3_600_000)

@@ -51,7 +51,7 @@ from tests.billing.page_books import (
     client_of,
     line_position,
 )
-from tests.billing.test_views_pages import shown_text
+from tests.billing.page_text import shown_text
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres, pytest.mark.usefixtures("no_broker")]
 ACME = f"/months/{MONTH}/statements/acme/"

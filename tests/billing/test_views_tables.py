@@ -29,8 +29,8 @@ from tests.billing.page_books import (
     client_of,
     line_position,
 )
+from tests.billing.page_text import shown_text
 from tests.billing.test_views_bill import rows_of
-from tests.billing.test_views_pages import shown_text
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 

@@ -30,8 +30,8 @@ from ledger.templatetags.figures import gpu_hours_cell
 from ledger.views.tables import INSTANT, VALIDITY
 from tests.billing.level_facts import MONTH, hour, identity, occupancy
 from tests.billing.page_books import HOURS_OF_OCTOBER, Books, client_of, line_position
+from tests.billing.page_text import shown_text
 from tests.billing.preemption_facts import preemption
-from tests.billing.test_views_pages import shown_text
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
 
