@@ -162,8 +162,7 @@ class ListView(LedgerView):
             rows = [to_row(item) for item in found[:size]]
             if len(found) > size and whole_lists.is_wanted(self.request):
                 # Made here, not while it is sent: what `fetch` reads may stand in a transaction of the view's.
-                whole = self._whole(found[0], to_row, lambda: whole_lists.computed(fetch))
-                return Response(whole_lists.Streamed(list(whole.pieces)))
+                return Response(self._whole(found[0], to_row, lambda: whole_lists.computed(fetch)).made())
         else:
             found = self._sorted([to_row(item) for item in fetch(0, MAX_SORTED + 1)], *sort)[
                 offset : offset + size + 1

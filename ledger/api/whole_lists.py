@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from tempfile import TemporaryFile
 from typing import Any
+from wsgiref.util import FileWrapper
 
 from django.db.models import QuerySet
 from django.http import StreamingHttpResponse
@@ -21,18 +24,30 @@ ROWS_AT_ONCE = 2_000
 # What has to be computed for a question is computed anew for every piece of it.
 COMPUTED_AT_ONCE = 20_000
 MAX_COMPUTED = 200_000
+_SENT_AT_ONCE = 2**16
 
 Fetch = Callable[[int, int], Sequence[Any]]
 
 
 @dataclass(frozen=True)
 class Streamed:
-    """The body of an answer that is made while it is sent."""
+    """The body of an answer that is made while it is sent; one that was made before has an ETag."""
 
     pieces: Iterable[bytes]
+    etag: str = ""
 
     def response(self) -> StreamingHttpResponse:
-        return StreamingHttpResponse(self.pieces, content_type="text/csv; charset=utf-8")
+        headers = {"ETag": self.etag} if self.etag else {}
+        return StreamingHttpResponse(self.pieces, content_type="text/csv; charset=utf-8", headers=headers)
+
+    def made(self) -> Streamed:
+        """Made now, into a file that nobody else sees and that is gone when it has been sent."""
+        file, digest = TemporaryFile(), hashlib.sha256()  # noqa: SIM115 (the answer closes it)
+        for piece in self.pieces:
+            file.write(piece)
+            digest.update(piece)
+        file.seek(0)
+        return Streamed(FileWrapper(file, _SENT_AT_ONCE), f'"{digest.hexdigest()}"')
 
 
 def is_wanted(request: Request) -> bool:

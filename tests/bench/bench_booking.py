@@ -16,6 +16,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator
+from functools import cache
 from multiprocessing import get_context
 from typing import Any
 
@@ -25,7 +26,6 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 LIMIT = 0.50
 MEMORY_LIMIT_MIB = 400
 BATCH_EVENTS = 500_000
-DATABASE = "ledger_bench_booking"
 SOURCE = "/gateways/edge-1"
 KEYS, MODELS, RATE_MS = 400, 6, 80
 NOON_MS = 1_790_985_600_000  # 2026-10-02T20:00:00Z
@@ -67,6 +67,14 @@ def instant(ms: int) -> bytes:
     return b"%s.%03dZ" % (time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)).encode(), milli)
 
 
+@cache
+def database() -> str:
+    """Beside the configured one, and named after it: two configurations may be measured at once."""
+    from django.conf import settings
+
+    return f"{settings.DATABASES['default']['NAME']}_bench_booking"
+
+
 def prepare_database() -> None:
     """An empty, migrated database with the pool and services that the events name."""
     from django.conf import settings
@@ -75,11 +83,11 @@ def prepare_database() -> None:
 
     connection.ensure_connection()
     with connection.cursor() as cursor:
-        cursor.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
-        cursor.execute(f"CREATE DATABASE {DATABASE}")
+        name = connection.ops.quote_name(database())
+        cursor.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        cursor.execute(f"CREATE DATABASE {name}")
     connection.close()
-    settings.DATABASES["default"]["NAME"] = DATABASE
-    connection.settings_dict["NAME"] = DATABASE
+    settings.DATABASES["default"]["NAME"] = connection.settings_dict["NAME"] = database()
     call_command("migrate", verbosity=0)
     from billing.services.configuration import apply_document
 
@@ -98,7 +106,7 @@ def drop_database() -> None:
     connection.close()
     connection.settings_dict["NAME"] = "postgres"
     with connection.cursor() as cursor:
-        cursor.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+        cursor.execute(f"DROP DATABASE IF EXISTS {connection.ops.quote_name(database())} WITH (FORCE)")
     connection.close()
 
 
@@ -128,7 +136,7 @@ def book_in_worker(batches: list[int], answer: Any) -> None:
     django.setup()
     from django.db import connection
 
-    connection.settings_dict["NAME"] = DATABASE
+    connection.settings_dict["NAME"] = database()
     from ingest.services.booking import book_batch
 
     connection.ensure_connection()

@@ -51,7 +51,7 @@ CLOSE_LIMIT = 1.10
 LATE_LIMIT = 0.02
 GROWTH_LIMIT = 1.10
 EMPTY, FEW, MANY, MORE, SPREAD, RUN = (
-    f"ledger_bench_closing_{name}" for name in ("empty", "few", "many", "more", "spread", "run")
+    load.beside(f"bench_closing_{name}") for name in ("empty", "few", "many", "more", "spread", "run")
 )
 BENCH = Actor("bench")
 

@@ -50,6 +50,11 @@ _PRICES = {
 # Databases
 
 
+def beside(name: str) -> str:
+    """The name of a database of its own for this configuration: two of them may be measured at once."""
+    return f"{settings.DATABASES['default']['NAME']}_{name}"
+
+
 def use(name: str) -> None:
     """Let this process work in that database."""
     connection.close()
@@ -60,8 +65,11 @@ def create(name: str, template: str = "") -> None:
     """A new database: a copy of `template`, else empty and migrated. Works in it from now on."""
     use(_MAINTENANCE)
     with connection.cursor() as cursor:
-        cursor.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        cursor.execute(f"CREATE DATABASE {name}" + (f" TEMPLATE {template}" if template else ""))
+        quoted = connection.ops.quote_name
+        cursor.execute(f"DROP DATABASE IF EXISTS {quoted(name)} WITH (FORCE)")
+        cursor.execute(
+            f"CREATE DATABASE {quoted(name)}" + (f" TEMPLATE {quoted(template)}" if template else "")
+        )
         cursor.execute("CHECKPOINT")
     use(name)
     if not template:
@@ -72,7 +80,7 @@ def drop(*names: str) -> None:
     use(_MAINTENANCE)
     with connection.cursor() as cursor:
         for name in names:
-            cursor.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+            cursor.execute(f"DROP DATABASE IF EXISTS {connection.ops.quote_name(name)} WITH (FORCE)")
     connection.close()
 
 

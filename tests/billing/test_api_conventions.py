@@ -143,6 +143,24 @@ def test_csv_without_a_page_asked_for_is_the_whole_of_every_list(
     assert longer > 10
 
 
+def test_a_file_that_is_computed_first_waits_on_disk_and_is_not_sent_twice(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asked = "/api/v1/allocations/", {"window": MONTH, "by": "tenant", "format": "csv"}
+    expected = api_of().get(path, asked).content
+    monkeypatch.setattr("ledger.api.whole_lists.COMPUTED_AT_ONCE", 1)
+    monkeypatch.setattr("ledger.api.whole_lists._SENT_AT_ONCE", 7)
+    answer = api_of().get(path, asked)
+    pieces = list(answer.streaming_content)
+    assert b"".join(pieces) == expected
+    assert {len(piece) for piece in pieces[:-1]} == {7}
+    again = api_of().get(path, asked, headers={"If-None-Match": answer.headers["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    other = api_of().get(path, {**asked, "by": "pool,tenant"})
+    assert other.getvalue() != expected
+    assert other.headers["ETag"] != answer.headers["ETag"]
+
+
 def test_a_list_too_long_to_compute_as_one_file_says_so(
     books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
