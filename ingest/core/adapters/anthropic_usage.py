@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ingest.core.adapters.api_answers import Answer, answer_outcomes, error_of, status_in, whose
+from ingest.core.adapters.api_answers import answer_of, answer_outcomes
 from ingest.core.adapters.base import Notice, Outcome, Refusal, SourceConfig, State
 from ingest.core.adapters.json_records import JsonRecord
 from ingest.core.adapters.native import (
@@ -42,26 +42,16 @@ def _record(record: JsonRecord, source: SourceConfig) -> Iterator[Outcome]:
         "request_id or id",
     )
     cut = bool(events) and not any(event.get("type") in ("message_stop", "error") for event in events)
-    started_ms, finished_ms = _span(wrapper, source)
-    error = error_of(message) or error_of(wrapper)
-    yield from answer_outcomes(
-        Answer(
-            request=request,
-            model=first_text(message.get("model"), wrapper.get("model")),
-            started_ms=started_ms,
-            finished_ms=finished_ms,
-            belongs_to=whose(wrapper, source),
-            tokens=tokens_of(child(message, "usage")),
-            outcome="error" if error is not None else "aborted" if cut else "ok",
-            error=error,
-            status=status_in(wrapper),
-            user=first_text(wrapper.get("user")),
-            x_request_id=first_text(wrapper.get("x_request_id")),
-            provisional=wrapper.get("provisional") is True,
-            settles=wrapper.get("settles") is True,
-        ),
+    found = answer_of(
+        wrapper,
+        message,
         source,
+        request=request,
+        span=_span(wrapper, source),
+        tokens=tokens_of(child(message, "usage")),
+        is_cut=cut,
     )
+    yield from answer_outcomes(found, source)
     if cut:
         detail = f"{request}: the stream ended before message_stop"
         yield Notice(record.position, "incomplete_stream", detail, request)

@@ -53,6 +53,35 @@ class Answer:
     """It replaces what a provisional record said."""
 
 
+def answer_of(
+    wrapper: Obj,
+    answer: Obj,
+    source: SourceConfig,
+    *,
+    request: str,
+    span: tuple[int, int],
+    tokens: Tokens,
+    is_cut: bool,
+) -> Answer:
+    """What every API's answer has in common with its wrapper. is_cut: it ended before it was whole."""
+    error = error_of(answer) or error_of(wrapper)
+    return Answer(
+        request=request,
+        model=first_text(answer.get("model"), wrapper.get("model")),
+        started_ms=span[0],
+        finished_ms=span[1],
+        belongs_to=whose(wrapper, source),
+        tokens=tokens,
+        outcome="error" if error is not None else "aborted" if is_cut else "ok",
+        error=error,
+        status=status_in(wrapper) or status_in(answer),
+        user=first_text(wrapper.get("user")),
+        x_request_id=first_text(wrapper.get("x_request_id")),
+        provisional=wrapper.get("provisional") is True,
+        settles=wrapper.get("settles") is True,
+    )
+
+
 def wrapped(value: Obj) -> Obj:
     """The wrapper around an answer; a bare answer is wrapped in nothing."""
     return value if WRAPPER & value.keys() else {"response": value}

@@ -9,11 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from ingest.core.adapters.base import Notice, SourceConfig, decimal_of, identity
+from ingest.core.adapters.base import Event, Notice, SourceConfig, decimal_of, identity
 from ingest.core.adapters.json_records import JsonRecord
 from ingest.core.adapters.native import Obj, child, count_of, first_text, text_of
-from ingest.core.adapters.refusal_reasons import TurnedAway, Verdict, verdict_of_text
-from ingest.core.adapters.request_record import Tokens, http_status, nobody
+from ingest.core.adapters.refusal_reasons import ThrownOut, TurnedAway, Verdict, verdict_of_text
+from ingest.core.adapters.request_record import (
+    Tokens,
+    http_status,
+    nobody,
+    optional_pool,
+    rejection_event,
+    request_preemption,
+)
 
 FLAT_COST_KEY = "__ptu_flat_cost__"
 
@@ -59,6 +66,52 @@ class Models:
 
     def for_pool(self) -> tuple[str | None, str | None, str | None]:
         return self.deployment_id, self.group, self.answered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What both shapes say of one call, answered or not. id: of its own, so that attempts are told apart."""
+
+    id: str
+    belongs_to: Obj
+    models: Models
+    failed: bool
+    error: Obj
+
+
+def rejection(call: Call, verdict: TurnedAway, time_ms: int, source: SourceConfig) -> Event:
+    """Turned away before it ran."""
+    return rejection_event(
+        source,
+        event_id=f"{call.id}/rejected",
+        time_ms=time_ms,
+        belongs_to=call.belongs_to,
+        layer=verdict.layer,
+        reason=verdict.reason,
+        status=status_of(call.error),
+        origin=verdict.origin,
+        request=call.id,
+        model=call.models.answered or call.models.group,
+        pool=optional_pool(source, *call.models.for_pool()),
+    )
+
+
+def preemption(
+    call: Call, verdict: ThrownOut, decided_ms: int, source: SourceConfig, attempt: int | None = None
+) -> Event:
+    """Thrown out while it waited or ran."""
+    return request_preemption(
+        source,
+        preemption=f"{call.id}/{verdict.reason}",
+        request=call.id,
+        attempt=attempt,
+        decided_ms=decided_ms,
+        belongs_to=call.belongs_to,
+        cause=verdict.cause,
+        pool=source.pool_for(*call.models.for_pool()),
+        disposition="stopped",
+        queued_only=True if verdict.queued_only else None,
+    )
 
 
 def tokens_of(record: Obj, usage: Obj, failed: bool) -> Tokens:

@@ -14,10 +14,12 @@ import msgspec
 from ingest.core.adapters.base import Event, Outcome, Refusal, SourceConfig, State
 from ingest.core.adapters.json_records import JsonRecord
 from ingest.core.adapters.litellm import (
+    Call,
     Models,
     failure_outcome,
+    preemption,
+    rejection,
     spend_notice,
-    status_of,
     tokens_of,
     verdict_of,
     who_asked,
@@ -36,22 +38,14 @@ from ingest.core.adapters.refusal_reasons import ThrownOut, TurnedAway, Verdict
 from ingest.core.adapters.request_record import (
     Tokens,
     model_of,
-    optional_pool,
-    rejection_event,
     request_event,
-    request_preemption,
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt(Call):
     payload: Obj
-    error: Obj
-    failed: bool
-    id: str
     parent: str | None
-    models: Models
-    belongs_to: Obj
     started_ms: int
     finished_ms: int
 
@@ -75,11 +69,11 @@ def _record(record: JsonRecord, source: SourceConfig) -> Iterator[Outcome]:
 def _outcomes(record: JsonRecord, attempt: _Attempt, source: SourceConfig) -> Iterator[Outcome]:
     verdict = verdict_of(attempt.error) if attempt.failed else None
     if isinstance(verdict, TurnedAway):
-        yield _rejection(attempt, verdict, source)
+        yield rejection(attempt, verdict, attempt.finished_ms, source)
         return
     yield _request(attempt, verdict, source)
     if isinstance(verdict, ThrownOut):
-        yield _preemption(attempt, verdict, source)
+        yield preemption(attempt, verdict, attempt.finished_ms, source)
     payload = attempt.payload
     notice = spend_notice(record, attempt.id, payload.get("response_cost"), child(payload, "cost_breakdown"))
     if notice is not None:
@@ -140,34 +134,4 @@ def _request(attempt: _Attempt, verdict: Verdict | None, source: SourceConfig) -
         gpu_seconds=0 if cache_hit else None,
         user=text_of(payload.get("end_user")),
         labels={"cache_hit": "true"} if cache_hit else None,
-    )
-
-
-def _rejection(attempt: _Attempt, verdict: TurnedAway, source: SourceConfig) -> Event:
-    return rejection_event(
-        source,
-        event_id=f"{attempt.id}/rejected",
-        time_ms=attempt.finished_ms,
-        belongs_to=attempt.belongs_to,
-        layer=verdict.layer,
-        reason=verdict.reason,
-        status=status_of(attempt.error),
-        origin=verdict.origin,
-        request=attempt.id,
-        model=attempt.models.answered or attempt.models.group,
-        pool=optional_pool(source, *attempt.models.for_pool()),
-    )
-
-
-def _preemption(attempt: _Attempt, verdict: ThrownOut, source: SourceConfig) -> Event:
-    return request_preemption(
-        source,
-        preemption=f"{attempt.id}/{verdict.reason}",
-        request=attempt.id,
-        decided_ms=attempt.finished_ms,
-        belongs_to=attempt.belongs_to,
-        cause=verdict.cause,
-        pool=source.pool_for(*attempt.models.for_pool()),
-        disposition="stopped",
-        queued_only=True if verdict.queued_only else None,
     )

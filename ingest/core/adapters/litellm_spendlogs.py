@@ -16,10 +16,12 @@ from ingest.core.adapters.base import Notice, Outcome, Refusal, SourceConfig, St
 from ingest.core.adapters.json_records import JsonRecord
 from ingest.core.adapters.litellm import (
     FLAT_COST_KEY,
+    Call,
     Models,
     failure_outcome,
+    preemption,
+    rejection,
     spend_notice,
-    status_of,
     tokens_of,
     verdict_of,
     who_asked,
@@ -39,26 +41,18 @@ from ingest.core.adapters.refusal_reasons import ThrownOut, TurnedAway, Verdict
 from ingest.core.adapters.request_record import (
     Tokens,
     model_of,
-    optional_pool,
-    rejection_event,
     request_event,
-    request_preemption,
 )
 
 _ATTEMPT = re.compile(r"(.+)-attempt-(\d{1,6})\Z", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row(Call):
     row: Obj
     metadata: Obj
-    error: Obj
-    request: str
     parent: str | None
     attempt: int
-    belongs_to: Obj
-    models: Models
-    failed: bool
     cache_hit: bool
 
 
@@ -76,12 +70,14 @@ def _record(record: JsonRecord, source: SourceConfig) -> Iterator[Outcome]:
     row = _row(values, source)
     verdict = verdict_of(row.error) if row.failed else None
     if isinstance(verdict, TurnedAway):
-        yield _rejection(row, verdict, source)
+        at = values.get("endTime") or values.get("startTime")
+        yield rejection(row, verdict, native_ms(at, source), source)
         return
     yield _request(row, verdict, source)
     if isinstance(verdict, ThrownOut):
-        yield _preemption(row, verdict, source)
-    notice = spend_notice(record, row.request, values.get("spend"), child(row.metadata, "cost_breakdown"))
+        ended_ms = native_ms(values.get("endTime"), source)
+        yield preemption(row, verdict, ended_ms, source, row.attempt)
+    notice = spend_notice(record, row.id, values.get("spend"), child(row.metadata, "cost_breakdown"))
     if notice is not None:
         yield notice
 
@@ -97,7 +93,7 @@ def _row(values: Obj, source: SourceConfig) -> _Row:
         row=values,
         metadata=metadata,
         error=child(metadata, "error_information"),
-        request=call_id,
+        id=call_id,
         parent=retry[1] if retry else None,
         attempt=int(retry[2]) if retry else 1 + (retried or 0),
         belongs_to=who_asked(source, values.get("team_id"), values.get("api_key"), values.get("user")),
@@ -110,8 +106,8 @@ def _row(values: Obj, source: SourceConfig) -> _Row:
 def _request(row: _Row, verdict: Verdict | None, source: SourceConfig) -> Outcome:
     return request_event(
         source,
-        request=row.request,
-        event_id=row.request,
+        request=row.id,
+        event_id=row.id,
         parent_request=row.parent,
         attempt=row.attempt,
         model=model_of(source, *row.models.rated(source)),
@@ -151,37 +147,6 @@ def _labels(row: _Row) -> dict[str, str] | None:
     if row.parent is not None:
         labels["estimated"] = "true"
     return labels or None
-
-
-def _rejection(row: _Row, verdict: TurnedAway, source: SourceConfig) -> Outcome:
-    return rejection_event(
-        source,
-        event_id=f"{row.request}/rejected",
-        time_ms=native_ms(row.row.get("endTime") or row.row.get("startTime"), source),
-        belongs_to=row.belongs_to,
-        layer=verdict.layer,
-        reason=verdict.reason,
-        status=status_of(row.error),
-        origin=verdict.origin,
-        request=row.request,
-        model=row.models.answered or row.models.group,
-        pool=optional_pool(source, *row.models.for_pool()),
-    )
-
-
-def _preemption(row: _Row, verdict: ThrownOut, source: SourceConfig) -> Outcome:
-    return request_preemption(
-        source,
-        preemption=f"{row.request}/{verdict.reason}",
-        request=row.request,
-        attempt=row.attempt,
-        decided_ms=native_ms(row.row.get("endTime"), source),
-        belongs_to=row.belongs_to,
-        cause=verdict.cause,
-        pool=source.pool_for(*row.models.for_pool()),
-        disposition="stopped",
-        queued_only=True if verdict.queued_only else None,
-    )
 
 
 def _json_column(row: Obj, name: str) -> Obj:

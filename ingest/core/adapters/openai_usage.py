@@ -10,14 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ingest.core.adapters.api_answers import (
-    Answer,
-    answer_outcomes,
-    error_of,
-    status_in,
-    whose,
-    wrapped,
-)
+from ingest.core.adapters.api_answers import answer_of, answer_outcomes, wrapped
 from ingest.core.adapters.base import Notice, Outcome, Refusal, SourceConfig, State
 from ingest.core.adapters.json_records import JsonRecord
 from ingest.core.adapters.native import (
@@ -48,26 +41,16 @@ def _record(record: JsonRecord, source: SourceConfig) -> Iterator[Outcome]:
     answer = stream_answer(chunks) if "chunks" in wrapper else child(wrapper, "response")
     cut = bool(chunks) and not _finished(chunks)
     request = needed(first_text(wrapper.get("request_id"), answer.get("id")), "request_id or id")
-    started_ms, finished_ms = _span(wrapper, answer, source)
-    error = error_of(answer) or error_of(wrapper)
-    yield from answer_outcomes(
-        Answer(
-            request=request,
-            model=first_text(answer.get("model"), wrapper.get("model")),
-            started_ms=started_ms,
-            finished_ms=finished_ms,
-            belongs_to=whose(wrapper, source),
-            tokens=tokens_of(child(answer, "usage")),
-            outcome="error" if error is not None else "aborted" if cut or _aborted(answer) else "ok",
-            error=error,
-            status=status_in(wrapper) or status_in(answer),
-            user=first_text(wrapper.get("user")),
-            x_request_id=first_text(wrapper.get("x_request_id")),
-            provisional=wrapper.get("provisional") is True,
-            settles=wrapper.get("settles") is True,
-        ),
+    found = answer_of(
+        wrapper,
+        answer,
         source,
+        request=request,
+        span=_span(wrapper, answer, source),
+        tokens=tokens_of(child(answer, "usage")),
+        is_cut=cut or _aborted(answer),
     )
+    yield from answer_outcomes(found, source)
     if cut:
         detail = f"{request}: the stream ended before its last chunk"
         yield Notice(record.position, "incomplete_stream", detail, request)
