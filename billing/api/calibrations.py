@@ -16,7 +16,8 @@ from billing.api.questions import window_of
 from billing.selectors.calibration import DayOfModel, Proposal, deviations, refit_proposals
 from billing.selectors.periods import ledger_and_now
 from billing.services.recalibration import accept_refit
-from ledger.api.bodies import body_of
+from ledger.api.bodies import TextOfForm, body_of
+from ledger.api.parameters import WINDOW as WINDOW_FORM
 from ledger.api.problems import Problem
 from ledger.api.views import LedgerView, ListView
 from ledger.core.units import micro_text
@@ -52,7 +53,7 @@ class RefitRow(serializers.Serializer[Any]):
 class AcceptBody(serializers.Serializer[Any]):
     model = serializers.CharField()
     gpu_model = serializers.CharField()
-    window = serializers.CharField(help_text="the days it is fitted over, such as 2026-10")
+    window = TextOfForm(WINDOW_FORM, help_text="the days it is fitted over, such as 2026-10")
     valid_from = serializers.DateTimeField(help_text="RFC 3339 with an offset")
     reason = serializers.CharField()
 

@@ -8,6 +8,8 @@ from rest_framework import serializers
 
 from billing.api.proposals import ProposalBody
 from billing.core.configuration import GPU_CATEGORIES, MAX_TOKENS_PER_MINUTE, TOKEN_KINDS
+from ledger.api.bodies import TextOfForm
+from ledger.api.parameters import PRICE
 
 SERVICE_KEYS = ["gpu_seconds", "tokens", "concurrency", "shares"]
 SERVICE_BASES = ["spread", "measured"]
@@ -158,7 +160,7 @@ class RateCardBody(_DatedBody):
 
 class PoolCostBody(_DatedBody):
     pool = serializers.CharField()
-    cost_per_gpu_hour = serializers.CharField(help_text="decimal string; of each GPU-hour of capacity")
+    cost_per_gpu_hour = TextOfForm(PRICE, help_text="decimal string; of each GPU-hour of capacity")
 
 
 class PolicyBody(_DatedBody):

@@ -14,9 +14,10 @@ from ingest.api.sources import reads_ingest, refuse_readers
 from ingest.selectors.identities import Attributed, Unmapped, mappings, unmapped_identities
 from ingest.services.identities import IdentityProblem, attribute_identity
 from ledger.api.actors import actor_of
-from ledger.api.bodies import body_of
+from ledger.api.bodies import TextOfForm, body_of
 from ledger.api.problems import Problem
 from ledger.api.views import ListView
+from ledger.core.contract_words import IDENTITY_KINDS
 from ledger.models import IdentityMapping
 
 _COUNTS = ("levels", "requests", "preemptions", "first_fact_at", "last_fact_at")
@@ -45,7 +46,10 @@ class UnmappedRow(serializers.Serializer[Any]):
 
 
 class MapBody(serializers.Serializer[Any]):
-    kind = serializers.CharField(help_text="such as k8s_namespace, slurm_account, label:team")
+    kind = TextOfForm(
+        rf"^({'|'.join(sorted(IDENTITY_KINDS))}|label:[^\s\u0000]+)$",
+        help_text="such as k8s_namespace, slurm_account, label:team",
+    )
     value = serializers.CharField()
     tenant = serializers.CharField(help_text="slug")
     valid_from = InstantField(required=False, allow_null=True, help_text="RFC 3339; left out: always")

@@ -15,6 +15,14 @@ Kind = type[serializers.Serializer[Any]]
 MAX_TEXT = 10_000
 
 
+class TextOfForm(serializers.CharField):
+    """A text whose form the schema states; whoever it is for refuses the rest, with a code of its own."""
+
+    def __init__(self, form: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.form = form
+
+
 def checked_body(request: Request, kind: Kind) -> serializers.Serializer[Any]:
     """The valid serializer of the body. Raises Problem, or DRF's ValidationError, each a 400."""
     body = kind(data=request.data)

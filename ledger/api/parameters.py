@@ -32,6 +32,7 @@ INSTANT = f"^{_DAY}{_CLOCK}(Z|[+-]{_OFFSET})$"
 _ASKED = f"{_DAY}{_CLOCK}(Z|[+ -]{_OFFSET})"
 ASKED_INSTANT = f"^{_ASKED}$"
 WINDOW = f"^({_MONTH}|today|yesterday|last[1-9][0-9]{{0,2}}[dh]|{_ASKED},{_ASKED})$"
+PRICE = r"^[0-9]{1,9}(\.[0-9]{1,6})?$"
 GPUS = r"^[0-9]{1,7}(\.[0-9]{1,3})?$"
 # How far into the rows, or the key of the row that a page ended with (`keyset`).
 CURSOR = r"^(o[0-9]{1,11}|az[A-Za-z0-9_-]{1,4000})?$"

@@ -9,7 +9,7 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
 from rest_framework import serializers
 
-from ledger.api.bodies import MAX_TEXT, is_instant
+from ledger.api.bodies import MAX_TEXT, TextOfForm, is_instant
 from ledger.api.parameters import INSTANT, MONTH, NOT_BLANK, TEXT
 from ledger.api.problems import CONTENT_TYPE
 from ledger.api.views import LedgerView, ListView, list_parameters
@@ -181,8 +181,8 @@ def _narrow(field: Any, schema: dict[str, Any]) -> None:
             schema["minItems"] = 1
     elif is_instant(field):
         schema["pattern"] = INSTANT
-    elif type(field) is serializers.CharField:
-        schema["pattern"] = TEXT if field.allow_blank else NOT_BLANK
+    elif type(field) in (serializers.CharField, TextOfForm):
+        schema["pattern"] = getattr(field, "form", TEXT if field.allow_blank else NOT_BLANK)
         if field.max_length is None:
             schema["maxLength"] = MAX_TEXT
 
