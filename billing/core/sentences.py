@@ -207,7 +207,10 @@ REFUSALS = declare(
         "started_add_another": _("has started and cannot be edited; add another version"),
         "started": "has started and cannot be edited; give a later valid_from, or --retroactive",
         "begins_in_the_past": "begins in the past of existing versions; give a later valid_from, or --retroactive",
-        "zone_stays": _("cannot change once a month has been computed"),
+        "zone_stays": _(
+            "is %(now)s and cannot change once a month has been computed; [ledger] states all settings, and here it "
+            "means %(wanted)s"
+        ),
         "budget_of_nothing": _("give either an amount or gpu_hours, above 0"),
         "bad_thresholds": _("thresholds are at most %(most)s percentages between 1 and 1000"),
     },

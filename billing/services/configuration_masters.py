@@ -40,7 +40,8 @@ def apply_ledger(application: Application, wanted: Configuration) -> None:
     if table is None:
         return
     if table.billing_time_zone != ledger.billing_time_zone and Period.objects.exists():
-        raise ConfigurationError("ledger.billing_time_zone", sentence("zone_stays"))
+        zones = {"now": ledger.billing_time_zone, "wanted": table.billing_time_zone}
+        raise ConfigurationError("ledger.billing_time_zone", sentence("zone_stays", **zones))
     options = {**ledger.options, **table.options, "showback": table.showback, "approvals": table.approvals}
     said_before, mode = len(application.diff), ledger.mode
     update_row(

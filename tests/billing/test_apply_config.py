@@ -13,6 +13,7 @@ from billing.models import Contract, GpuPrice, Policy, RateCard, ServicePolicy, 
 from billing.selectors.checklist import month_checklist
 from billing.services.configuration import apply_document
 from billing.services.months import compute_month, is_up_to_date
+from billing.services.periods import ensure_period
 from ledger.core.periods import Month
 from ledger.models import Account, Holder, Identity, IdentityMapping, Ledger, Period, Tenant
 
@@ -216,3 +217,11 @@ def test_a_changed_heading_is_followed_in_a_ledger_without_pools() -> None:
         assert is_up_to_date(MONTH, LATER) and found != stood
         compute_month(MONTH, horizon=LATER, everything=True)
         assert _drafted() == found
+
+
+def test_a_ledger_table_without_the_zone_is_told_which_zone_stays() -> None:
+    """It states all settings: whoever leaves the zone out must not have to guess what was asked to change."""
+    apply_document({"ledger": {"billing_time_zone": "Asia/Shanghai"}})
+    ensure_period(Month.parse("2026-10"))
+    with pytest.raises(ConfigurationError, match=r"is Asia/Shanghai and cannot change .* means UTC"):
+        apply_document({"ledger": {"showback": True}})
