@@ -283,7 +283,7 @@ SPECTACULAR_SETTINGS = {
         "BasisKind": ["gpu_time", "tokens"],
         "AlertState": "billing.models.alerts.AlertState",
         "StatementState": "billing.models.statement.StatementState",
-        "ChecklistState": ["clean", "blocked", "waived"],
+        "ChecklistState": ["clean", "blocked", "open", "waived"],
         "ProposalState": ["waiting", "in_force"],
         "ReservationState": ["active", "planned"],
         "ApprovalDecision": "billing.models.life.Decision",
