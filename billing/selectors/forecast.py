@@ -82,7 +82,8 @@ def forecasts(
     this_month = (date(month.year, month.number, 1) - days.held.first).days
     occupied = days.held.figures[:, this_month:].sum(axis=1).tolist()
     if to_come:
-        last = _local(computed_to, zone)
+        # Of a month to come nothing before it is known from the horizon on: those days are no days of 0.
+        last = _local(min(horizon, computed_to), zone)
         in_all = [booked.get(pk, (0, 0))[1] for pk in keys]
         scale = list(zip(in_all, days.amounts.figures.sum(axis=1).tolist(), strict=True))
         amounts = made(billed, _complete(days.amounts, last), to_come, scale)
@@ -96,8 +97,8 @@ def forecasts(
 
 
 def _complete(days: DayFigures, last: date) -> Seen:
-    """Without the day that has begun."""
-    whole = days.figures[:, : (last - days.first).days]
+    """Up to the day that has begun."""
+    whole = days.figures[:, : max((last - days.first).days, 0)]
     return Seen(days.first, whole, np.minimum(days.since, whole.shape[1]))
 
 

@@ -8,18 +8,23 @@ from importlib import import_module
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pytest
 from django.db import connection, transaction
 from django.db.models import Sum
 
+from billing.core.forecast import DayToCome, Seen
+from billing.core.forecast import forecasts as core_forecasts
 from billing.models import GpuPrice, MonthLine, Policy, RateCard, Statement, TenantMonth
 from billing.selectors.daily_figures import daily_figures
+from billing.selectors.forecast import forecasts
 from billing.selectors.periods import horizon_of
 from billing.selectors.prices import price_segments
 from billing.selectors.tenant_months import days_of_tenants
 from billing.services.months import compute_month
+from ledger.access import Access
 from ledger.core.periods import Month, Span, to_datetime, to_ms
-from ledger.models import Ledger, Level, Period, Pool, Tenant
+from ledger.models import Ledger, Level, Period, Pool, Role, Tenant
 from ledger.services.masters import ensure_books, mark_pools_dirty
 from tests.billing.level_facts import MONTH, capacity, hour, identity, make_pool, occupancy
 from tests.billing.page_books import HOURS_OF_OCTOBER, make_books
@@ -174,6 +179,25 @@ def test_days_grow_with_the_horizon_and_a_pool_that_is_ahead_does_not_count() ->
     compute_month(MONTHS[1], horizon=hour(NOVEMBER + 200))
     assert kept_rows() != before
     assert_kept_as_derived(tenants_with_days=3)
+
+
+def test_days_that_are_not_computed_yet_are_unknown_to_the_forecast_of_a_month_to_come() -> None:
+    """They are not days on which nobody held anything."""
+    december = MONTHS[1].next()
+    seen_to = to_datetime(to_ms(hour(NOVEMBER + 200))).astimezone(ZoneInfo(ZONE)).date()
+    now_ms = to_ms(hour(NOVEMBER + 200))
+    everybody = Access(roles=frozenset({Role.FINANCE}))
+    made = {row.tenant: row for row in forecasts(december, Ledger.objects.get(), now_ms, everybody)}
+    held = as_derived(MONTHS, now_ms, [tenant_of("gamma")])["held"][tenant_of("gamma")]
+    known = {day: gpu_us for day, gpu_us in held.items() if day < seen_to}
+    figures = np.array([[known[day] for day in sorted(known)]])
+    to_come = [DayToCome(date(2026, 12, day)) for day in range(1, 32)]
+    (expected,) = core_forecasts([0], Seen(min(known), figures, np.zeros(1, int)), to_come)
+    assert made["gamma"].gpu_us == expected
+    assert expected.high
+    # Of a month so far ahead that no day is known to go by, nothing is known.
+    far = forecasts(december.plus(3), Ledger.objects.get(), now_ms, everybody)
+    assert {row.gpu_us.expected for row in far} == {row.amount.expected for row in far} == {None}
 
 
 def test_what_the_books_say_of_a_month_is_the_total_of_its_bill() -> None:
