@@ -49,6 +49,12 @@ _WAITING = OpenApiExample(
         "state": "waiting",
         "approval": "5b0c2c58-6a0f-4a1e-9f44-6a4f6f4f9f10",
         "changes": ["+ policy from 2026-12-01T00:00:00+00:00"],
+        "changes_codes": [
+            {
+                "code": "version_added",
+                "values": {"what": {"code": "the_policy", "values": {}}, "at": "2026-12-01T00:00:00+00:00"},
+            }
+        ],
     },
     response_only=True,
 )
