@@ -5,12 +5,15 @@ Files and programs have it as it is kept; the values themselves are codes, hashe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from ledger.core.sentences import declared, is_kept
+from ledger.wording import APPROVAL_KINDS, ROLES
+from ledger.wording_deeds import object_name
 from ledger.wording_sentences import gist, kept_in_words
 
 # Names of what is recorded that no column of a file has (`ledger.api.headings`, `billing.exports.headings`).
@@ -76,7 +79,8 @@ def audit_lines(kept: Any) -> list[str]:
         return []
     if not isinstance(kept, dict) or is_kept(kept):
         return [_inline(kept)]
-    return [f"{label(name)}{_(': ')}{_inline(value)}" for name, value in kept.items()]
+    changes_first = sorted(kept.items(), key=lambda one: one[0] != "changes")
+    return [_told(name, value) for name, value in changes_first]
 
 
 def label(name: str) -> str:
@@ -85,13 +89,24 @@ def label(name: str) -> str:
     return gist(item) if item in declared() else _(name.replace("_", " "))
 
 
+# Codes among the values that have words of their own, by the name that they stand under.
+CODES: dict[str, Callable[[str], str]] = {
+    "table": object_name,
+    "kind": lambda code: str(APPROVAL_KINDS.get(code, code)),
+    "role": lambda code: str(ROLES.get(code, code)),
+}
+
+
+def _told(name: str, value: Any) -> str:
+    told = CODES[name](value) if name in CODES and isinstance(value, str) else _inline(value)
+    return f"{label(name)}{_(': ')}{told}"
+
+
 def _inline(value: Any) -> str:
     if is_kept(value):
         return kept_in_words(value)
     if isinstance(value, dict):
-        return (
-            "{" + _(", ").join(f"{label(name)}{_(': ')}{_inline(one)}" for name, one in value.items()) + "}"
-        )
+        return "{" + _(", ").join(_told(name, one) for name, one in value.items()) + "}"
     if isinstance(value, list):
         return _("; ").join(map(_inline, value)) or "—"
     if value is None or value == "":

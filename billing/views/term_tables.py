@@ -44,7 +44,7 @@ from ledger.views.tables import (
     Table,
     words,
 )
-from ledger.wording import CONTRACT_KINDS, ON_PREEMPTION, TOKEN_KINDS
+from ledger.wording import CONTRACT_KINDS, ON_PREEMPTION, SERVICE_CLASSES, TOKEN_KINDS
 
 _STATES = {
     "current": gettext_lazy("in force"),
@@ -215,6 +215,7 @@ def gpu_prices_table() -> Table:
             Column(
                 "service_class",
                 _("Class"),
+                words(SERVICE_CLASSES.__getitem__),
                 of=_class_of,
             ),
             Column("price", _("Price"), PRICE, of="price_micro", unit=_("per GPU-hour")),

@@ -50,6 +50,7 @@ def test_an_entry_is_told_in_the_readers_language_and_kept_as_it_is() -> None:
     kept = {
         "changes": [change.kept()],
         "retroactive": True,
+        "table": "rate_card",
         "row": {"valid_from": "2027"},
         "order": ["of old"],
     }
@@ -57,6 +58,7 @@ def test_an_entry_is_told_in_the_readers_language_and_kept_as_it_is() -> None:
         assert audit_lines(kept) == [
             "变更：新增：租户 acme",
             "追溯：是",
+            "类别：价目表",
             "内容：{生效时间：2027}",
             "更早的月份均已关账：of old",
         ]

@@ -57,7 +57,7 @@ def test_deeds_can_be_searched_and_say_what_was_before() -> None:
 
 
 def ask() -> Approval:
-    payload = {"what": "nothing that exists", "changes": ["policy: victim"]}
+    payload = {"tenant": "acme", "concerns": "2026-10", "amount_micro": "1000000", "reason": "because"}
     return Approval.objects.create(
         kind=ApprovalKind.CREDIT, payload=payload, reason="because", requested_by="ann"
     )

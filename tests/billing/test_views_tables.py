@@ -10,14 +10,14 @@ from django.core.management import CommandError, call_command
 from django.http import QueryDict
 from django.test import Client
 
-from billing.models import Contract, Policy, StatementLine
+from billing.models import Contract, GpuPrice, Policy, RateCard, StatementLine
 from billing.selectors.changes import Cause
 from billing.services.disputes import open_dispute, reject_dispute
 from billing.services.months import compute_month
 from billing.views.statement_tables import known_since_table
 from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR
-from ledger.models import Tenant, User
+from ledger.models import ServiceClass, Tenant, User
 from ledger.services.audit import Actor
 from ledger.views.tables import BoundTable
 from tests.billing.level_facts import hour, identity, occupancy
@@ -107,6 +107,14 @@ def test_settings_say_terms_in_words_and_keep_the_codes_in_files(
     since = datetime(2026, 10, 1, tzinfo=UTC)
     Contract.objects.create(tenant=acme, valid_from=since, kind="tokens", on_preemption="requeue")
     Policy.objects.create(valid_from=since, lend_credit="0.8")
+    GpuPrice.objects.create(
+        rate_card=RateCard.objects.earliest("valid_from"),
+        gpu_model="H20",
+        category="borrowed",
+        service_class=ServiceClass.PREEMPTIBLE,
+        price_micro=1,
+    )
+    assert "preemptible" in {row[5] for row in rows_of(finance, "/settings/", "gpu_prices")}
     policies = rows_of(finance, "/settings/", "policies")
     assert {row[4] for row in policies} == {"lend_credit", "borrower_paid", "0.8"}
     contract = rows_of(finance, "/settings/", "contracts")[1]
@@ -118,6 +126,7 @@ def test_settings_say_terms_in_words_and_keep_the_codes_in_files(
         assert told in text
     assert "80 % of the reserved rate" in english and "what the borrower paid" in english
     assert "borrower_paid" not in english + chinese
+    assert "preemptible" in english and "preemptible" not in chinese
 
 
 def test_settings_lead_to_the_newest_bill_of_a_tenant_and_to_the_pool(books: Books, finance: Client) -> None:
