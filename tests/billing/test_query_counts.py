@@ -64,8 +64,8 @@ ANNA = Actor("anna", "request-1")
 NO_PAGES = {"billing:month-file", "billing:statement-file", "billing:statement-pdf", "api-docs"}
 # What a list needs besides its window.
 NEEDS = {"quota/remaining/": "tenant=research", "plan/": "tenant=research&pool=bj-h100&reservation=4"}
-# These compute a whole month anew, or look one event up: what they ask is not asked by a page.
-NOT_ASKED = {"policies/compare/", "periods/<str:month>/as-of/", "events/"}
+# This computes a whole month anew, and that looks one event up: what they ask is not asked by a page.
+NOT_ASKED = {"periods/<str:month>/as-of/", "events/"}
 
 Counts = dict[str, dict[str, int]]
 Arguments = dict[str, dict[str, Any]]
