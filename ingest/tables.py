@@ -217,7 +217,7 @@ def totals_table(rows: Callable[[], Sequence[SourceTotal]]) -> Table:
             Column("to", _("To"), INSTANT, of="ends_at"),
             Column("measure", _("Measure"), of=lambda row: MEASURES.get(row.measure, row.measure)),
             Column("subject", _("Of")),
-            Column("quantity", _("Quantity"), of=_quantity, html=_quantity_cell, css=lambda row: "number"),
+            Column("quantity", _("Quantity"), COUNT, of=_quantity, html=_quantity_cell),
             Column("unit", _("Unit"), of=lambda row: UNITS.get(row.unit, row.unit)),
         ],
         label=_("What it adds up to itself"),

@@ -189,6 +189,9 @@ def test_a_source_tells_how_it_is_read_and_what_it_adds_up_to() -> None:
         ("Time held", "5\u202f412", "seconds"),
         ("GPU time occupied", "2.00", "GPU-hours"),
     ]
+    Source.objects.filter(pk=source.pk).update(watermark_at=None)
+    page = signed_in(Role.PLATFORM, HTTP_ACCEPT_LANGUAGE="zh-hans").get(f"/ingest/sources/{source.pk}/")
+    assert "从未有过消息。静默" in page.content.decode().replace(" ", ""), "one language's full stop"
     assert "check_source NAME" in signed_in(Role.PLATFORM).get("/ingest/").content.decode()
 
 
