@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from datetime import datetime
 from typing import NamedTuple
@@ -55,6 +56,10 @@ class Names:
         if self._open or holder.kind != HolderKind.TENANT or holder_id in self._own:
             return holder.slug
         return holder.alias or ANOTHER_TENANT
+
+    def shown_where(self, holds: Callable[[str], bool]) -> list[int]:
+        """Ids of the holders whose shown name is so. What they are really called has no say in it. No query."""
+        return [pk for pk in self._holders if holds(self.shown(pk))]
 
     def shown_slug(self, slug: str) -> str:
         """The same for a holder known by its slug."""

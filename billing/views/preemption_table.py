@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -13,10 +13,8 @@ from django.utils.translation import pgettext
 
 from billing.models import PreemptionRecord
 from billing.selectors.names import Names
-from billing.selectors.pages_preemptions import ShownPreemption, shown
+from billing.selectors.pages_preemptions import ShownPreemption, in_words, shown
 from ledger.access import Access
-from ledger.models import Tenant
-from ledger.querysets import visible_to
 from ledger.views.tables import GPU_HOURS, GPUS, INSTANT, NOWRAP, TEXT, Column, Filter, Table, words
 from ledger.wording import CAUSES, DISPOSITIONS
 
@@ -46,7 +44,7 @@ def preemption_record_table(
     return Table(
         "preemptions",
         rows,
-        columns_for(access, rows),
+        columns_for(access, rows, names),
         label=_("Preemptions"),
         prefix="",
         present=present,
@@ -59,6 +57,7 @@ def preemption_side_table(
     label: str,
     rows: Callable[[], QuerySet[PreemptionRecord]],
     present: Callable[[Sequence[PreemptionRecord]], Sequence[ShownPreemption]],
+    names: Callable[[], Names],
     access: Access,
     *,
     hide: str,
@@ -67,7 +66,7 @@ def preemption_side_table(
     """All that befell one tenant, or all that it caused: `hide` names the column that is itself in each row."""
     columns = [
         Column(**{**vars(column), "on_page": False, "filter": None}) if column.key == hide else column
-        for column in columns_for(access, rows)
+        for column in columns_for(access, rows, names)
     ]
     return Table(name, rows, columns, label=label, present=present, rows_a_page=rows_a_page)
 
@@ -77,7 +76,9 @@ def _without_field(column: Column) -> Column:
 
 
 def columns_for(
-    access: Access, records: Callable[[], QuerySet[PreemptionRecord]] | None = None
+    access: Access,
+    records: Callable[[], QuerySet[PreemptionRecord]] | None = None,
+    names: Callable[[], Names] | None = None,
 ) -> list[Column]:
     """To sort by names is for those who see them: an order of aliases would tell that of the names."""
     sees_all = access.sees_all_tenants
@@ -106,14 +107,14 @@ def columns_for(
             name,
             field="victim__slug" if sees_all else "",
             html=_victim,
-            filter=Filter(where=_of_side("victim", access)),
+            filter=Filter(where=_of_side("victim", access, names)),
         ),
         Column(
             "preemptor",
             _("Preemptor"),
             name,
             field="preemptor__slug" if sees_all else "",
-            filter=Filter(where=_of_side("preemptor", access)),
+            filter=Filter(where=_of_side("preemptor", access, names)),
         ),
         Column(
             "cause",
@@ -192,14 +193,16 @@ def _outcome_in_words(side: ShownPreemption) -> str:
     return f"{_('resumed')} · {record.resumed_pool.slug}"
 
 
-def _of_side(side: str, access: Access) -> Callable[[QuerySet[Any], str], QuerySet[Any]]:
-    """A tenant may ask for its own names only: another's would tell that it exists."""
+def _of_side(
+    side: str, access: Access, names: Callable[[], Names] | None
+) -> Callable[[QuerySet[Any], str], QuerySet[Any]]:
+    """By slug for those who see all; else by what stands in the cell: another's slug would tell that it exists."""
 
-    def where(records: QuerySet[Any], slug: str) -> QuerySet[Any]:
-        is_slug = Q(**{f"{side}__slug": slug})
-        if access.sees_all_tenants:
-            return records.filter(is_slug)
-        own = visible_to(Tenant.objects.all(), access).values("pk")
-        return records.filter(is_slug & Q(**{f"{side}__in": own}))
+    def where(records: QuerySet[Any], wanted: str) -> QuerySet[Any]:
+        if access.sees_all_tenants or names is None:
+            return records.filter(**{f"{side}__slug": wanted})
+        # As over the rows of any other table: a part of the name, in either case.
+        meant = names().shown_where(lambda name: wanted.casefold() in in_words(name).casefold())
+        return records.filter(**{f"{side}__in": meant})
 
     return where

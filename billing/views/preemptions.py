@@ -54,10 +54,14 @@ class MonthPreemptionsPage(TablePage):
         return [
             preemption_record_table(
                 lambda: month_records(self.period, self.access),
-                lambda: Names(self.access, at=self.period.starts_at),
+                lambda: self.names,
                 self.access,
             )
         ]
+
+    @cached_property
+    def names(self) -> Names:
+        return Names(self.access, at=self.period.starts_at)
 
     def context(self, month: str) -> dict[str, Any]:
         cells = matrix(preemption_records(self.access), span_of(self.period))
@@ -80,7 +84,7 @@ class MonthPreemptionsPage(TablePage):
 
     def _heat(self, cells: list[MatrixCell], measure: str) -> HeatMap:
         """Who took from whom. A tenant finds itself and, under their aliases, those it has to do with."""
-        names = Names(self.access, at=self.period.starts_at)
+        names = self.names
         currency = ledger_of(self.request).currency
         field, show, caption = {
             "requeued": ("requeued_gpu_us", gpu_hours_cell, _("Re-queued (lost + recompute), in GPU-hours")),

@@ -302,6 +302,7 @@ class StatementPage(KnownThenPage, MoneyPage):
                 label,
                 lambda: self._sides[role],
                 present,
+                lambda: self._names,
                 self.access,
                 hide=hide,
                 rows_a_page=PREEMPTIONS_A_SIDE,

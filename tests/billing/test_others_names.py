@@ -12,7 +12,7 @@ from django.http import QueryDict
 from django.test import Client
 from django.urls import reverse
 
-from billing.models import LendingDay
+from billing.models import LendingDay, Policy
 from ledger.api.views import ListView
 from ledger.models import Holder, Tenant, User
 from ledger.views.tables import BoundTable
@@ -133,6 +133,45 @@ def test_what_one_is_shown_one_finds(books: Books, finance: Client, people: dict
         assert [record.pk for record in found.preemptions] == [books.record.pk], wanted
     file = client_of(people["viewer-of-acme"]).get(f"/months/{MONTH}/statements/acme/preemptions.csv")
     assert str(books.record.pk) in file.getvalue().decode()
+
+
+@pytest.mark.parametrize(
+    ("who", "other"), [("gamma", "Alpha customer"), ("acme", "another tenant"), ("acme", "gamma")]
+)
+def test_a_tenant_filters_by_the_names_that_it_reads(
+    who: str, other: str, books: Books, people: dict[str, User]
+) -> None:
+    """Whatever a cell says, to ask for it finds the row: the own slug, another's alias, its name where the policy
+    shows names."""
+    if other == "gamma":
+        Policy.objects.update(names_visible=True)
+    client, said = client_of(people[f"viewer-of-{who}"]), set()
+    for page in ("preemptions/", "lending/", f"statements/{who}/"):
+        for bound in client.get(f"/months/{MONTH}/{page}").context["tables"].values():
+            for column in bound.table.columns:
+                if column.key not in ("victim", "preemptor", "lender", "borrower") or column.filter is None:
+                    continue
+                for name in {column.value(row) for row in bound.shown}:
+                    for typed in (name, name.upper(), name[1:]):
+                        asked = QueryDict(mutable=True)
+                        asked[bound.table.parameter(column.key)] = typed
+                        found = BoundTable(bound.table, asked).shown
+                        assert name in {column.value(row) for row in found}, (page, column.key, typed)
+                    said.add(name)
+    assert said == {who, other}
+
+
+def test_a_tenant_asks_the_api_by_the_names_that_it_reads(books: Books, people: dict[str, User]) -> None:
+    """An alias is found whole only, also one with a comma in it."""
+    Tenant.objects.filter(holder__slug="acme").update(display_alias="Alpha, the customer")
+    client = client_of(people["viewer-of-gamma"])
+
+    def found(**filters: str) -> int:
+        return len(client.get("/api/v1/preemptions/", {"window": MONTH, **filters}).json()["results"])
+
+    assert found(preemptor="Alpha, the customer") == found(victim="nobody,gamma") == 1
+    assert found(preemptor="Alpha, the customer", victim="gamma") == 1
+    assert found(preemptor="acme") == found(preemptor="nobody") == found(preemptor="Alpha") == 0
 
 
 def test_pairs_stand_in_the_order_of_the_names_that_are_shown(books: Books, people: dict[str, User]) -> None:
