@@ -52,6 +52,7 @@ HEADINGS = (
     _("content hash"),
     _("corrected by"),
     _("cost per gpu hour"),
+    _("counts at"),
     _("day"),
     _("days beyond tolerance"),
     _("decided by"),
