@@ -20,7 +20,7 @@ from billing.selectors.periods import ledger_and_now
 from billing.services.budgets import BudgetError, remove_budget, set_budget
 from ledger.core.figures import THIN_SPACE
 from ledger.core.periods import Month, to_datetime
-from ledger.core.units import fixed_decimal, gpu_hours_text, micro_text, parse_scaled, round_half_even
+from ledger.core.units import fixed_decimal, gpu_hours_text, micro_text, parse_micro, round_half_even
 from ledger.models import Tenant
 from ledger.querysets import visible_to
 from ledger.services.audit import Actor
@@ -181,7 +181,7 @@ class BudgetsPage(ActingPage):
 def _limit_of(form: QueryDict) -> int:
     """In millionths of the currency's unit or of a GPU-hour."""
     try:
-        limit = parse_scaled(text_of(form, "limit"), 6)
+        limit = parse_micro(text_of(form, "limit"))
     except ValueError:
         limit = 0
     if not 0 < limit < 10**15:

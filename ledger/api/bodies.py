@@ -10,6 +10,7 @@ from rest_framework.request import Request
 
 from ledger.api.parameters import INSTANT
 from ledger.api.problems import Problem
+from ledger.core.units import is_plain_decimal
 
 Kind = type[serializers.Serializer[Any]]
 MAX_TEXT = 10_000
@@ -64,6 +65,8 @@ def _refuse_wrong_types(field: Any, value: Any, name: str) -> None:
         raise Problem(
             400, "bad_instant", f"{name}: an instant with an offset is wanted, RFC 3339.", field=name
         )
+    if isinstance(field, serializers.DecimalField) and isinstance(value, str) and not is_plain_decimal(value):
+        raise Problem(400, "bad_number", f"{name}: a plain decimal is wanted, such as 1000.50.", field=name)
     if isinstance(value, list):
         for item in value:
             _refuse_wrong_types(getattr(field, "child", None), item, name)

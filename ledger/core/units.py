@@ -24,7 +24,13 @@ INT64_MAX = 2**63 - 1
 # 1 gpu_us is 2.78e-10 GPU-hours, so ten places tell any two integers apart: the text can be turned back.
 GPU_HOUR_PLACES = 10
 
-_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?")
+_PLAIN = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_DECIMAL = re.compile(_PLAIN.pattern + r"([eE][+-]?[0-9]{1,3})?")
+
+
+def is_plain_decimal(text: str) -> bool:
+    """Digits with at most a sign and a point: how people write amounts. `1e3` is what programs write for counters."""
+    return _PLAIN.fullmatch(text) is not None
 
 
 def parse_scaled(value: str | int | Decimal, places: int) -> int:
@@ -71,7 +77,10 @@ def parse_seconds_us(value: str | int | Decimal) -> int:
 
 
 def parse_micro(value: str | int | Decimal) -> int:
-    """A price or an amount of at most 6 places, >= 0, in micro currency units."""
+    """A price or an amount of at most 6 places, >= 0, in micro currency units. Raises ValueError, also where text is
+    no plain decimal: nobody means a thousand by `1e3` in a form."""
+    if isinstance(value, str) and not is_plain_decimal(value):
+        raise ValueError(f"{value[:64]!r} is not a decimal number")
     return parse_scaled(value, 6)
 
 

@@ -80,6 +80,7 @@ def test_an_admin_sets_its_own_and_nobody_elses(books: Books) -> None:
         ({"amount": "1", "month": "2026-13"}, 400),
         ({"amount": "1", "thresholds": [0]}, 422),
         ({"amount": "-1"}, 400),
+        ({"amount": "1e5"}, 400),
     ],
 )
 def test_what_is_no_budget_is_refused(books: Books, body: dict[str, Any], status: int) -> None:

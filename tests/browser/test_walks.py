@@ -286,6 +286,14 @@ def test_platform_finds_who_preempted_whom_and_retries_what_waits(town: Town, wi
     section(page, "Ingest")
     page.locator("#table-quarantine").get_by_role("link", name="unknown_pool").click()
     expect(page.locator("#table-lines")).to_contain_text(str(BAD_EVENT["id"]))
+    # All of one reason at once, by a button beside it that stands outside of its form.
+    reason = page.locator("#table-quarantine tr", has_text="unknown_pool")
+    reason.get_by_role("button", name="All of this reason").click()
+    expect(page.get_by_text("1 line is tried again")).to_be_visible()
+    elsewhere(lambda: book_batch(Batch.objects.latest("pk").pk, wait=True))
+    section(page, "Ingest")
+    page.locator("#table-quarantine").get_by_role("link", name="unknown_pool").click()
+    expect(page.locator("#table-lines")).to_contain_text(str(BAD_EVENT["id"]))
     elsewhere(
         lambda: ensure_pool_books(Pool.objects.create(slug="sz-b200", cluster="sz-1", gpu_model="B200"))
     )

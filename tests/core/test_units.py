@@ -92,3 +92,10 @@ def test_texts():
     assert units.money_fixed(1_005_000) == "1.00"
     assert units.money_fixed(1_015_000) == "1.02"
     assert units.money_fixed(1_500_000, 0) == "2"
+
+
+@pytest.mark.parametrize("text", ["1e3", "1E2", "+5", " 5", "5.", ".5", "0x1", "١", "1_000", "1,000", ""])
+def test_an_amount_in_text_is_digits_and_a_point(text):
+    assert not units.is_plain_decimal(text)
+    with pytest.raises(ValueError, match="is not a decimal number"):
+        units.parse_micro(text)

@@ -53,6 +53,12 @@
     for (const open of document.querySelectorAll("details.drop[open]")) open.open = false;
   });
 
+  // htmx learns of buttons that are clicked inside of a form; one elsewhere that belongs to it is told by the event.
+  document.addEventListener("htmx:configRequest", ({ detail }) => {
+    const button = detail.triggeringEvent?.submitter;
+    if (button?.name && !detail.elt.contains(button)) detail.parameters[button.name] = button.value;
+  });
+
   for (const button of document.querySelectorAll("[data-print]")) {
     button.addEventListener("click", () => window.print());
   }
