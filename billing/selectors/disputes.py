@@ -41,11 +41,15 @@ def name_of_line(line: StatementLine) -> str:
     return salted_hmac("billing.line", f"{line.statement_id}|{line.key}", algorithm="sha256").hexdigest()
 
 
-def credits_waiting(statement: Statement) -> QuerySet[Approval]:
-    """Credits for this tenant and month that a second person has to decide, oldest first."""
+def credits_asked(statement: Statement) -> QuerySet[Approval]:
+    """Credits for this tenant and month that were put before a second person, decided or not, oldest first."""
     wanted = {"payload__tenant": statement.tenant.slug, "payload__concerns": statement.period_id}
-    rows = Approval.objects.filter(kind=ApprovalKind.CREDIT, decision=Decision.PENDING, **wanted)
-    return rows.order_by("requested_at", "pk")
+    return Approval.objects.filter(kind=ApprovalKind.CREDIT, **wanted).order_by("requested_at", "pk")
+
+
+def credits_waiting(statement: Statement) -> QuerySet[Approval]:
+    """Those of them that a second person has to decide."""
+    return credits_asked(statement).filter(decision=Decision.PENDING)
 
 
 def months_in_dispute() -> set[str]:

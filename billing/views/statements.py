@@ -38,7 +38,7 @@ from billing.models import (
 from billing.selectors.borne import BORNE, Borne, borne_for_others, says
 from billing.selectors.capacity_shares import SHARES, PoolShare, shares_of_capacity
 from billing.selectors.changes import Changes, changes_since
-from billing.selectors.disputes import credits_waiting, disputes_for
+from billing.selectors.disputes import credits_asked, credits_waiting, disputes_for
 from billing.selectors.names import Names
 from billing.selectors.pages_bill import (
     LABEL,
@@ -242,7 +242,7 @@ class StatementPage(KnownThenPage, MoneyPage):
             wanted = UUID(form.get("approval", ""))
         except ValueError:
             raise Http404 from None
-        if not credits_waiting(statement).filter(pk=wanted).exists():
+        if not credits_asked(statement).filter(pk=wanted).exists():
             raise Http404
         is_approved = form.get("decision") == Decision.APPROVED
         decision = Decision.APPROVED if is_approved else Decision.REJECTED

@@ -406,7 +406,9 @@ def test_finance_approves_a_draft_and_gives_a_credit_with_a_second_person(
     assert not Credit.objects.exists()
     client_of(second).post(ACME, decision)
     assert (Credit.objects.get().requested_by, Approval.objects.get().decided_by) == ("finance", "bo")
-    assert client_of(second).post(ACME, decision).status_code == 404  # it does not wait any more
+    stale = client_of(second).post(ACME, decision)  # from a page that was open in another tab
+    assert stale.status_code == 422 and "somebody has decided this already" in shown_text(stale)
+    assert Credit.objects.count() == 1
     Ledger.objects.update(options={"approvals": False})
     granted = finance.post(ACME, {"deed": "credit", "amount": "2", "reason": "late"}, follow=True)
     assert "The credit is granted; the statement shows it" in said(granted)
