@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -65,7 +65,8 @@ class Deed:
 
 @dataclass(frozen=True)
 class Changes:
-    """since: "issued" or "approved"; at: when. others: events about other tenants, which are not shown."""
+    """since: "issued" or "approved"; at: when. others: events about other tenants, which are not shown. posted_in: the
+    months whose statements have the differences of an issued one as adjustments, in order."""
 
     since: str
     at: datetime | None
@@ -74,6 +75,7 @@ class Changes:
     more_events: int
     others: int
     deeds: list[Deed]
+    posted_in: Sequence[str] = ()
 
 
 def changes_since(statement: Statement, access: Access) -> Changes | None:
@@ -81,7 +83,9 @@ def changes_since(statement: Statement, access: Access) -> Changes | None:
     if statement.state == StatementState.ISSUED:
         period = statement.period
         late = Q(booking__sequence__gt=period.cut_sequence or 0)
-        return _changes("issued", period.closed_at, _adjusted(statement), late, statement, access)
+        lines, posted_in = _adjusted(statement)
+        changes = _changes("issued", period.closed_at, lines, late, statement, access)
+        return replace(changes, posted_in=posted_in)
     approval = StatementApproval.objects.filter(statement=statement).order_by("-pk").first()
     if approval is None or approval.content is None:
         return None
@@ -121,18 +125,20 @@ def _changes(
     return Changes(since, at, lines, causes, count - len(shown), others, deeds)
 
 
-def _adjusted(statement: Statement) -> list[ChangedLine]:
-    """The frozen lines, and what was posted later for the month under their keys."""
+def _adjusted(statement: Statement) -> tuple[list[ChangedLine], list[str]]:
+    """The frozen lines with what was posted later for the month under their keys; and the months it was posted in."""
     moved: dict[str, list[int]] = {}
+    months: dict[str, set[str]] = {}
     account = f"tenant:{statement.tenant.slug}"
     names = accounts().names
     with connection.cursor() as cursor:
         cursor.execute(POSTED_LATER, {"month": statement.period_id, "account": accounts().ids[account]})
-        for target_key, unit, debit, quantity in cursor.fetchall():
+        for target_key, unit, debit, posted_in, quantity in cursor.fetchall():
             key = _own_key(target_key, account)
             is_money = str(Unit(unit).label) == MONEY
             sign = (1 if names[debit] == account else -1) * (1 if is_money else -1)
             moved.setdefault(key, [0, 0])[is_money] += sign * int(quantity)
+            months.setdefault(key, set()).add(posted_in)
     frozen = {line.key: line for line in statement.lines.filter(key__in=moved)}
     found = []
     for key, (quantity, amount) in sorted(moved.items()):
@@ -144,7 +150,7 @@ def _adjusted(statement: Statement) -> list[ChangedLine]:
             text = before.description if before is not None else description(was)
             figures = (held, held + quantity, owed, owed + amount)
             found.append(ChangedLine(key, was.kind, was.pool, was.category, text, "gpu_us", *figures))
-    return found
+    return found, sorted({month for line in found for month in months[line.key]})
 
 
 def _own_key(target_key: str, account: str) -> str:

@@ -109,14 +109,14 @@ GROUP BY 1, 2, 3, 4, 5
 ORDER BY 1, 2, 3, 4, 5
 """
 
-# What was posted after its close for a month and one account, per key, unit and debited account. Leans on the index
-# of concerns_id.
+# What was posted after its close for a month and one account, per key, unit, debited account and month it stands in.
+# Leans on the index of concerns_id.
 POSTED_LATER = """
-SELECT target_key, unit, debit_id, sum(quantity)::numeric
+SELECT target_key, unit, debit_id, posted_in_id, sum(quantity)::numeric
 FROM ledger_transfer
 WHERE concerns_id = %(month)s AND posted_in_id <> %(month)s AND %(account)s IN (debit_id, credit_id)
-GROUP BY 1, 2, 3
-ORDER BY 1, 2, 3
+GROUP BY 1, 2, 3, 4
+ORDER BY 1, 2, 3, 4
 """
 
 # A month's statements, and of their content what stands in the heading (in the order of `_HEADING`): each content is

@@ -12,14 +12,23 @@ import pytest
 from django.db import connection
 from rest_framework.test import APIClient
 
-from billing.models import Statement
+from billing.models import Statement, StatementLine
 from billing.services.adjustments import adjust_closed_months
 from billing.services.approvals import approve_statement
 from billing.services.months import compute_month
 from ledger.core.units import GPU_US_PER_GPU_HOUR, MICRO_PER_UNIT
-from ledger.models import Booking, Event, Level, Period, Pool, Tenant
+from ledger.models import Booking, Event, Level, Membership, Period, Pool, Role, Tenant, User
 from ledger.services.tokens import create_api_token
-from tests.billing.closed_months import ANNA, NOVEMBER_5, OCTOBER, booked, closable_ledger, close, hold
+from tests.billing.closed_months import (
+    ANNA,
+    NOVEMBER,
+    NOVEMBER_5,
+    OCTOBER,
+    booked,
+    closable_ledger,
+    close,
+    hold,
+)
 from tests.billing.level_facts import hour
 from tests.billing.page_books import client_of
 from tests.billing.tampering import unguarded
@@ -87,6 +96,31 @@ def test_what_changed_since_it_was_issued(pool: Pool) -> None:
     ]
     others = get(api("finance"), f"statements/{Statement.objects.get(number='2026-10-acme').pk}/changes/")
     assert (others["lines"], others["events"]) == ([], [])
+
+
+def test_an_adjustment_leads_to_what_it_adjusts_and_back(pool: Pool) -> None:
+    """From the line to the month concerned, line by line, and from there to the adjustments where they were posted."""
+    close()
+    late_fact(pool)
+    adjust_closed_months(NOVEMBER_5)
+    compute_month(NOVEMBER, horizon=NOVEMBER_5)
+    viewer = User.objects.create_user("viewer")
+    tenant = Tenant.objects.get(holder__slug="beta")
+    Membership.objects.create(user=viewer, role=Role.TENANT_VIEWER, tenant=tenant)
+    client = client_of(viewer)
+    line = StatementLine.objects.get(statement__number="2026-11-beta", kind="adjustment")
+    page = client.get(f"/months/2026-11/statements/beta/lines/{line.position}/").content.decode()
+    assert 'href="/months/2026-10/statements/beta/#changes"' in page
+    october = client.get("/months/2026-10/statements/beta/")
+    assert 'id="changes"' in october.content.decode()
+    assert len(october.context["tables"]["changes"].shown) == 1
+    way = "/months/2026-11/statements/beta/?lines.kind=adjustment#table-lines"
+    assert f'href="{way}"' in october.content.decode()
+    assert [row.pk for row in client.get(way).context["tables"]["lines"].shown] == [line.pk]
+    # A month that the tenant has no statement of has no page to lead to.
+    StatementLine.objects.filter(pk=line.pk).update(concerns_month="2025-01")
+    page = client.get(f"/months/2026-11/statements/beta/lines/{line.position}/")
+    assert page.status_code == 200 and b"#changes" not in page.content
 
 
 def test_a_tenant_sees_its_own_events_and_how_many_are_of_others(pool: Pool) -> None:
