@@ -34,7 +34,7 @@ class EpisodeRow(serializers.Serializer[Any]):
     needed_gpus = serializers.CharField(allow_null=True, help_text="null: it never ran, so nobody knows")
     taken_gpus = serializers.CharField()
     overshoot_gpus = serializers.CharField(allow_null=True, help_text="taken beyond the need")
-    unused_gpu_us = serializers.CharField(help_text="between release and the preemptor's next occupancy")
+    unused_gpu_us = serializers.CharField(help_text="of the GPUs it released, until anybody occupied them")
     unused_gpu_hours = serializers.CharField()
     ran = serializers.BooleanField(help_text="whether the preemptor ever ran on it, up to the horizon")
     ran_gpu_us = serializers.CharField()
@@ -48,10 +48,14 @@ _OF_POOL: dict[str, serializers.Field[Any, Any, Any, Any]] = {
         allow_null=True, help_text="per GPU-hour: the pool's reserved_used price when the window starts"
     ),
 }
+_HELP = {
+    "gained": "run by preemptors on reclaimed or lent GPUs",
+    "unused": "released GPUs, until anybody occupied them",
+}
 _OF_PARTS = {
     f"{part}_{unit}": serializers.CharField(
         allow_null=unit == "amount",
-        help_text="run by preemptors on reclaimed or lent GPUs" if part == "gained" else None,
+        help_text=_HELP.get(part),
     )
     for part in PARTS
     for unit in ("gpu_us", "gpu_hours", "amount")

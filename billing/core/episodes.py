@@ -9,7 +9,8 @@ from itertools import pairwise
 
 from billing.core.preemption import Measures
 from billing.core.preemption_merge import Key, Preemption
-from billing.core.preemption_workload import Holding
+from billing.core.preemption_workload import Holding, rises
+from billing.core.released import PoolUse, Release, unused_gpu_us
 from ledger.core.units import MS_PER_MINUTE
 
 GAP_MS = 10 * MS_PER_MINUTE
@@ -21,7 +22,8 @@ class Episode:
 
     needed and taken in milli-GPU, overshoot = what was taken beyond the need; None where the preemptor never ran, so
     that its need is unknown. ran_gpu_us: what it ran on the GPUs it took, up to the horizon. unused_gpu_us: GPU time
-    between release and its next occupancy (up to the horizon). hits: victim workload -> how often it was hit.
+    of what it released until anybody occupied it (up to the horizon; `released.unused_gpu_us` has the rule).
+    hits: victim workload -> how often it was hit.
     """
 
     cluster: str
@@ -48,22 +50,26 @@ Measured = tuple[Preemption, Measures]
 
 
 def episodes(
-    measured: Sequence[Measured], holdings: Mapping[tuple[str, str], Sequence[Holding]], horizon_ms: int
+    measured: Sequence[Measured],
+    holdings: Mapping[tuple[str, str], Sequence[Holding]],
+    uses: Mapping[str, PoolUse],
+    horizon_ms: int,
 ) -> list[Episode]:
     """Group by preemptor workload and gap, in order of their start.
 
-    holdings: (cluster, workload) -> everything the workload ever held. Deferrals and preemptions whose preemptor
-    workload is unknown belong to no episode.
+    holdings: (cluster, workload) -> everything the workload ever held. uses: of every pool of `releasing_from`, from
+    there up to the horizon. Deferrals and preemptions whose preemptor workload is unknown belong to no episode.
     """
     of_preemptor: defaultdict[tuple[str, str], list[Measured]] = defaultdict(list)
     for one in sorted(measured, key=lambda one: one[0].order):
         preemption = one[0]
         if preemption.preemptor_workload is not None and not preemption.queued_only:
             of_preemptor[preemption.key[0], preemption.preemptor_workload].append(one)
+    groups = [(name, group) for name, ones in of_preemptor.items() for group in _by_gap(ones)]
+    unused = _unused(groups, holdings, uses, horizon_ms)
     found = [
-        _episode(name, group, holdings.get(name, ()), horizon_ms)
-        for name, ones in of_preemptor.items()
-        for group in _by_gap(ones)
+        _episode(name, group, holdings.get(name, ()), unused[number], horizon_ms)
+        for number, (name, group) in enumerate(groups)
     ]
     return sorted(found, key=lambda episode: (episode.starts_ms, episode.cluster, episode.preemptor_workload))
 
@@ -78,18 +84,59 @@ def _by_gap(ones: Sequence[Measured]) -> list[list[Measured]]:
     return groups
 
 
+def releasing_from(measured: Sequence[Measured]) -> dict[str, int]:
+    """Pool -> when GPUs were first released there for a preemptor workload that is known."""
+    found: dict[str, int] = {}
+    for preemption, measures in measured:
+        if preemption.preemptor_workload is not None and _frees_gpus(preemption):
+            at_ms = measures.released_at_ms
+            found[preemption.pool] = min(found.get(preemption.pool, at_ms), at_ms)
+    return found
+
+
+def _frees_gpus(preemption: Preemption) -> bool:
+    """Neither work that was still queued nor a request inside an engine gives GPUs away."""
+    return not preemption.queued_only and preemption.victim_request is None
+
+
+Group = tuple[tuple[str, str], Sequence[Measured]]
+"""((cluster, preemptor workload), the preemptions of one episode)"""
+
+
+def _unused(
+    groups: Sequence[Group],
+    holdings: Mapping[tuple[str, str], Sequence[Holding]],
+    uses: Mapping[str, PoolUse],
+    horizon_ms: int,
+) -> Counter[int]:
+    """Place of each group -> GPU time that what it released was unused; together, as they share the pools."""
+    releases: defaultdict[str, list[Release]] = defaultdict(list)
+    own_rises: defaultdict[str, dict[int, Mapping[int, int]]] = defaultdict(dict)
+    for number, (name, group) in enumerate(groups):
+        for preemption, measures in group:
+            if _frees_gpus(preemption):
+                releases[preemption.pool].append(
+                    Release(measures.released_at_ms, preemption.milli_gpus, number)
+                )
+        for pool in {preemption.pool for preemption, _ in group}:
+            own_rises[pool][number] = rises(holdings.get(name, ()), pool)
+    unused: Counter[int] = Counter()
+    for pool, of_pool in releases.items():
+        unused.update(unused_gpu_us(of_pool, uses[pool], own_rises[pool], horizon_ms))
+    return unused
+
+
 def _episode(
-    name: tuple[str, str], group: Sequence[Measured], history: Sequence[Holding], horizon_ms: int
+    name: tuple[str, str],
+    group: Sequence[Measured],
+    history: Sequence[Holding],
+    unused: int,
+    horizon_ms: int,
 ) -> Episode:
     preemptions = [preemption for preemption, _ in group]
     starts_ms, ends_ms = preemptions[0].decided_at_ms, preemptions[-1].decided_at_ms
     runs_ms = _next_run_ms(history, starts_ms)
     ran = runs_ms is not None and runs_ms < horizon_ms
-    used_from_ms = runs_ms if runs_ms is not None and ran else horizon_ms
-    unused = sum(
-        preemption.milli_gpus * max(used_from_ms - measures.released_at_ms, 0)
-        for preemption, measures in group
-    )
     hits = Counter(
         preemption.victim_workload or preemption.victim_request or "" for preemption in preemptions
     )

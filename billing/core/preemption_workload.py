@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -48,6 +49,10 @@ class Holding:
         """
         return next((at for at, before, after in self._changes() if at >= from_ms and after > before), None)
 
+    def changes(self) -> Iterable[tuple[int, int]]:
+        """(instant, by how much the level changes) of every step."""
+        return ((at_ms, after - before) for at_ms, before, after in self._changes())
+
     def unbroken_since_ms(self, instant_ms: int) -> int | None:
         """When the stretch without a 0 that reaches up to just before `instant_ms` began; None if it held nothing."""
         since_ms = None
@@ -77,6 +82,16 @@ class Holding:
 
 def _time(step: tuple[int, int]) -> int:
     return step[0]
+
+
+def rises(history: Sequence[Holding], pool: str) -> dict[int, int]:
+    """Instant -> how many milli-GPU more the workload holds in the pool than just before, over all its attempts."""
+    total: Counter[int] = Counter()
+    for holding in history:
+        if holding.pool == pool:
+            for at_ms, change in holding.changes():
+                total[at_ms] += change
+    return {at_ms: change for at_ms, change in total.items() if change > 0}
 
 
 def victim_holding(history: Sequence[Holding], pool: str, attempt: int | None, at_ms: int) -> Holding | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
@@ -11,17 +11,18 @@ from fractions import Fraction
 from django.db import connection
 from django.db.models import Sum
 
-from billing.core.episodes import Balance, Episode, Measured, balance, episodes
+from billing.core.episodes import Balance, Episode, Measured, balance, episodes, releasing_from
 from billing.core.preemption import Known, Measures
 from billing.core.preemption_charges import price_parts
 from billing.core.preemption_merge import Preemption
+from billing.core.released import PoolUse
 from billing.models import PoolSlot, PreemptionRecord
-from billing.services.allocation_facts import void_events
+from billing.services.allocation_facts import read_levels, void_events
 from billing.services.preemption_facts import workload_histories
 from billing.services.preemption_prices import PreemptionPrices
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.units import round_half_even
-from ledger.models import Ledger, Period, PeriodState
+from ledger.models import Ledger, Period, PeriodState, Pool
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,27 @@ class MonthOfPreempting:
 def preempting(span: Span) -> MonthOfPreempting:
     """Episodes whose preemptions were decided in the span, and the balance of each pool; span ends at the horizon.
 
-    Four queries and one more for the preemptors' occupancy.
+    Four queries, two more for the preemptors' occupancy and the pools', and one for each pool that they took GPUs in.
     """
     measured = list(_measured_in(span))
     preemptors = {(one.key[0], one.preemptor_workload) for one, _ in measured if one.preemptor_workload}
-    histories = workload_histories(preemptors, void_events()) if preemptors else {}
-    found = episodes(measured, histories, span.end_ms)
+    if not preemptors:
+        return MonthOfPreempting([], _balances(measured, [], span))
+    void = void_events()
+    uses = _uses(releasing_from(measured), span.end_ms, void)
+    found = episodes(measured, workload_histories(preemptors, void), uses, span.end_ms)
     return MonthOfPreempting(found, _balances(measured, found, span))
+
+
+def _uses(releasing: Mapping[str, int], horizon_ms: int, void: list[int]) -> dict[str, PoolUse]:
+    """Pools from their first release on; what stands then is read as of just before it."""
+    pools = dict(Pool.objects.filter(slug__in=releasing).values_list("slug", "pk"))
+    return {
+        slug: PoolUse.of(
+            read_levels(pools[slug], Span(from_ms - 1, max(from_ms, horizon_ms)), void).effective.levels
+        )
+        for slug, from_ms in releasing.items()
+    }
 
 
 _REMEMBERED: OrderedDict[tuple[str, str, str, str, datetime], MonthOfPreempting] = OrderedDict()

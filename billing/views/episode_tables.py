@@ -15,6 +15,10 @@ from ledger.core.periods import to_datetime
 from ledger.views.tables import COUNT, GPU_HOURS, GPUS, INSTANT, Column, Table, micro_in
 
 
+def _unused_after_release() -> str:
+    return _("From the release until anybody occupied the GPUs, at most up to where the books are computed.")
+
+
 def balance_table(rows: Callable[[], Sequence[PoolBalance]], currency: str) -> Table:
     hours = _("GPU-hours")
     titles = {
@@ -26,8 +30,10 @@ def balance_table(rows: Callable[[], Sequence[PoolBalance]], currency: str) -> T
         "undelivered": _("Undelivered"),
         "net": _("Balance"),
     }
+    helps = {"unused": _unused_after_release()}
     parts = [
-        Column(part, title, GPU_HOURS, of=f"balance.{part}", unit=hours) for part, title in titles.items()
+        Column(part, title, GPU_HOURS, of=f"balance.{part}", unit=hours, help=helps.get(part, ""))
+        for part, title in titles.items()
     ]
     worth = Column("net_amount", _("Worth"), micro_in(currency), of="net_micro", unit=currency)
     return Table("balance", rows, [Column("pool", _("Pool")), *parts, worth], label=_("Preemption balance"))
@@ -60,7 +66,14 @@ def episodes_table(rows: Callable[[], Sequence[Episode]], month: str) -> Table:
             Column("needed", _("Needed"), GPUS, of="needed_milli_gpus"),
             Column("taken", _("Taken"), GPUS, of="taken_milli_gpus"),
             Column("overshoot", _("Too many"), GPUS, of="overshoot_milli_gpus"),
-            Column("unused", _("Unused after release"), GPU_HOURS, of="unused_gpu_us", unit=_("GPU-hours")),
+            Column(
+                "unused",
+                _("Unused after release"),
+                GPU_HOURS,
+                of="unused_gpu_us",
+                unit=_("GPU-hours"),
+                help=_unused_after_release(),
+            ),
             Column("ran", _("Ever ran"), of=lambda row: _("yes") if row.ran else _("no")),
             Column("victims", _("Victims"), COUNT, of=lambda row: len(row.hits)),
         ],

@@ -66,7 +66,8 @@ def test_two_victims_of_one_preemptor_are_one_episode() -> None:
     (episode,) = month.episodes
     assert (episode.preemptor, episode.preemptor_workload, len(episode.preemptions)) == ("acme", "a-1", 2)
     assert (episode.taken_milli_gpus, episode.overshoot_milli_gpus) == (8_000, 2_000)
-    assert episode.unused_gpu_us == 8 * GPU_US_PER_GPU_HOUR
+    # All 8 for an hour, and the 2 that nobody needed until the horizon.
+    assert episode.unused_gpu_us == 22 * GPU_US_PER_GPU_HOUR
     assert episode.hits == (("g-1", 1), ("g-2", 1))
     hours = GPU_US_PER_GPU_HOUR
     # 6 GPUs for 7 hours, and gamma's 8 borrowed for 2; two times 8 GPU-hours of gamma's work are lost.
@@ -76,26 +77,56 @@ def test_two_victims_of_one_preemptor_are_one_episode() -> None:
             lost=16 * hours,
             recomputed=0,
             drained=0,
-            unused=8 * hours,
+            unused=22 * hours,
             undelivered=0,
         )
     }
-    assert month.balances["bj-h100"].net == 34 * hours
+    assert month.balances["bj-h100"].net == 20 * hours
 
     api = client("auditor")
     (row,) = get(api, "episodes/?window=2026-10")["results"]
     assert (row["preemptor"], row["needed_gpus"], row["taken_gpus"]) == ("acme", "6", "8")
-    assert (row["overshoot_gpus"], row["unused_gpu_hours"], row["ran"]) == ("2", "8", True)
+    assert (row["overshoot_gpus"], row["unused_gpu_hours"], row["ran"]) == ("2", "22", True)
     assert row["victims"] == [{"workload": "g-1", "times": 1}, {"workload": "g-2", "times": 1}]
     (row,) = get(api, "preemptions/balance/?window=2026-10")["results"]
-    assert (row["net_gpu_hours"], row["price"], row["net_amount"]) == ("34", None, None)
+    assert (row["net_gpu_hours"], row["price"], row["net_amount"]) == ("20", None, None)
     card = RateCard.objects.create(name="2026", valid_from=hour(-1000))
     GpuPrice.objects.create(rate_card=card, pool=pool, category="reserved_used", price_micro=2_500_000)
     (row,) = get(api, "preemptions/balance/?window=2026-10")["results"]
     assert (row["price"], row["gained_amount"], row["lost_amount"]) == ("2.5", "145", "40")
-    assert (row["unused_amount"], row["net_amount"]) == ("20", "85")
+    assert (row["unused_amount"], row["net_amount"]) == ("55", "50")
     get(client("tenant_admin", "acme"), "episodes/?window=2026-10", 403)
     get(client("tenant_admin", "acme"), "preemptions/balance/?window=2026-10", 403)
+
+
+def test_released_gpus_are_unused_only_until_anybody_occupies_them() -> None:
+    """acme takes 8 at hour 2 and never runs: delta starts 4 at hour 3, gamma itself resumes on 2 at hour 5; delta's 4
+    ending at hour 6 leaves GPUs idle that were occupied since. 8 for an hour, 4 for two and 2 for five: 26."""
+    pool = make_pool()
+    make_tenants("acme", "gamma", "delta")
+    acme, gamma, delta = identity("acme"), identity("gamma"), identity("delta")
+    capacity(pool, hour(0), 8_000)
+    occupancy(pool, "g-1", gamma, hour(0), 8_000)
+    occupancy(pool, "g-1", gamma, hour(2), 0)
+    preemption(
+        pool,
+        hour(2),
+        "g-1",
+        gamma,
+        8_000,
+        preemptor_workload="a-1",
+        preemptor_identity=acme,
+        preemptor_source="structured",
+        disposition="requeued",
+    )
+    occupancy(pool, "d-1", delta, hour(3), 4_000)
+    occupancy(pool, "g-1", gamma, hour(5), 2_000)
+    occupancy(pool, "d-1", delta, hour(6), 0)
+    compute_month(Month.parse(MONTH), horizon=hour(10))
+    month = preempting(Span(to_ms(hour(0)), to_ms(hour(10))))
+    (episode,) = month.episodes
+    assert (episode.ran, episode.unused_gpu_us) == (False, 26 * GPU_US_PER_GPU_HOUR)
+    assert month.balances["bj-h100"].unused == 26 * GPU_US_PER_GPU_HOUR
 
 
 def test_a_month_without_preemptions_has_an_empty_balance(db: None) -> None:
