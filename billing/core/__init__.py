@@ -9,7 +9,8 @@ Sections are those of domain.md. A month goes through these modules from top to 
 2. **Shared services** (section 5): `services_split` over the tenants that were served.
 3. **Preemption** (section 6): `preemption_merge` (several reports, one record), `preemption` (drain, waiting, lost,
    recompute), `preemption_workload`, `preemption_standing` and `pool_moments`, `pool_instants` (where victim and pool
-   stood), `preemption_charges` (who bears it), `episodes` (did it pay).
+   stood), `preemption_charges` (who bears it), `episodes` (did it pay),
+   `released` (how long nobody occupied what was freed).
 4. **Tokens** (section 7): `contracts`, `contract_reservations`, `calibration`, `load_tests`.
 5. **Money** (section 8): `rating` with `rating_prices`, `rating_lines`, `rating_credits`, `rating_idle`;
    `cost_recovery` for the other mode.
