@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, Sum
 
 from billing.core.adjustments import line_of_key
 from billing.core.line_text import description
 from billing.core.rating_lines import MONEY
 from billing.models import Statement, StatementApproval, StatementState
 from billing.selectors.accounts import accounts
+from billing.selectors.adjustments import CREDIT_CATEGORIES
 from billing.sql.months import POSTED_LATER
 from ledger.access import Access
-from ledger.models import AuditEntry, Event, IdentityMapping, Unit
+from ledger.models import AuditEntry, Event, IdentityMapping, Period, PeriodState, Transfer, Unit
 
 SHOWN_EVENTS = 50
 # Deeds that change amounts without a fact.
@@ -151,6 +153,36 @@ def _adjusted(statement: Statement) -> tuple[list[ChangedLine], list[str]]:
             figures = (held, held + quantity, owed, owed + amount)
             found.append(ChangedLine(key, was.kind, was.pool, was.category, text, "gpu_us", *figures))
     return found, sorted({month for line in found for month in months[line.key]})
+
+
+def changed_since_close(period: Period, access: Access) -> frozenset[int] | None:
+    """Ids of the tenants of whose closed month something became known since; None where nothing did, and of a month
+    that is open. To a tenant only its own. Credits that people grant are no facts. One query of a closed month."""
+    if period.state != PeriodState.CLOSED:
+        return None
+    later = Transfer.objects.filter(concerns=period).exclude(posted_in=period)
+    mine = access.tenant_ids
+    if not access.sees_all_tenants:
+        later = later.filter(Q(debit__tenant__in=mine) | Q(credit__tenant__in=mine))
+    sums = (
+        later.order_by()
+        .values_list("target_key", "unit", "debit", "credit", "debit__tenant", "credit__tenant")
+        .annotate(quantity=Sum("quantity"))
+    )
+    moved: Counter[tuple[str, int, frozenset[tuple[int, int | None]]]] = Counter()
+    for key, unit, debit, credit, from_tenant, to_tenant, quantity in sums:
+        between = frozenset({(debit, from_tenant), (credit, to_tenant)})
+        moved[key, unit, between] += int(quantity) * (1 if debit < credit else -1)
+    still = [between for (key, _unit, between), net in moved.items() if net and not _is_granted(key)]
+    if not still:
+        return None
+    tenants = frozenset(tenant for between in still for _account, tenant in between if tenant is not None)
+    return tenants if access.sees_all_tenants else tenants & mine
+
+
+def _is_granted(target_key: str) -> bool:
+    line = line_of_key(target_key)
+    return line.kind == "credit" and line.category in CREDIT_CATEGORIES.values()
 
 
 def _own_key(target_key: str, account: str) -> str:

@@ -12,6 +12,7 @@ from django.utils.functional import cached_property
 from billing.exports.files import MONTH_FORMATS, month_file, month_file_name
 from billing.models import Dispute, Statement, StatementLine
 from billing.selectors.allocations import RequeuedRow
+from billing.selectors.changes import changed_since_close
 from billing.selectors.disputes import disputes_for
 from billing.selectors.episodes import (
     MonthOfPreempting,
@@ -248,8 +249,14 @@ class MonthPage(KnownThenPage, ActingPage):
             "currency": ledger_of(self.request).currency,
             "tenants": self.tenants,
             "formats": list(MONTH_FORMATS),
+            "changed": self._changed(),
         }
         return {**shared, **self._whole()} if self.access.sees_all_tenants else shared
+
+    def _changed(self) -> list[str] | None:
+        """Slugs of the tenants whose closed month the facts have left behind; None: page and statements agree."""
+        changed = None if self.known_at is not None else changed_since_close(self.period, self.access)
+        return None if changed is None else [row.tenant for row in self.tenants if row.tenant_id in changed]
 
     def _whole(self) -> dict[str, Any]:
         return {

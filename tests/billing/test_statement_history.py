@@ -5,22 +5,27 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import zipfile
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.db import connection
 from rest_framework.test import APIClient
 
-from billing.models import Statement, StatementLine
+from billing.models import Decision, Statement, StatementLine
 from billing.services.adjustments import adjust_closed_months
 from billing.services.approvals import approve_statement
+from billing.services.credits import request_credit
+from billing.services.deeds import decide
 from billing.services.months import compute_month
 from ledger.core.units import GPU_US_PER_GPU_HOUR, MICRO_PER_UNIT
-from ledger.models import Booking, Event, Level, Membership, Period, Pool, Role, Tenant, User
+from ledger.models import Booking, Event, Level, Membership, Period, Pool, Role, Tenant, Transfer, User
 from ledger.services.tokens import create_api_token
 from tests.billing.closed_months import (
     ANNA,
+    BO,
     NOVEMBER,
     NOVEMBER_5,
     OCTOBER,
@@ -104,10 +109,7 @@ def test_an_adjustment_leads_to_what_it_adjusts_and_back(pool: Pool) -> None:
     late_fact(pool)
     adjust_closed_months(NOVEMBER_5)
     compute_month(NOVEMBER, horizon=NOVEMBER_5)
-    viewer = User.objects.create_user("viewer")
-    tenant = Tenant.objects.get(holder__slug="beta")
-    Membership.objects.create(user=viewer, role=Role.TENANT_VIEWER, tenant=tenant)
-    client = client_of(viewer)
+    client = client_of(member("viewer", Role.TENANT_VIEWER, "beta"))
     line = StatementLine.objects.get(statement__number="2026-11-beta", kind="adjustment")
     page = client.get(f"/months/2026-11/statements/beta/lines/{line.position}/").content.decode()
     assert 'href="/months/2026-10/statements/beta/#changes"' in page
@@ -121,6 +123,49 @@ def test_an_adjustment_leads_to_what_it_adjusts_and_back(pool: Pool) -> None:
     StatementLine.objects.filter(pk=line.pk).update(concerns_month="2025-01")
     page = client.get(f"/months/2026-11/statements/beta/lines/{line.position}/")
     assert page.status_code == 200 and b"#changes" not in page.content
+
+
+def test_a_closed_month_says_that_its_time_is_not_what_was_issued(pool: Pool) -> None:
+    """Only once something became known, to those whom it concerns, and with the way to what changed."""
+    close()
+    compute_month(NOVEMBER, horizon=NOVEMBER_5)
+    clients = {"finance": client_of(member("finance", Role.FINANCE))}
+    clients |= {name: client_of(member(name, Role.TENANT_VIEWER, *name.split("-"))) for name in WITH_TWO}
+
+    def told() -> dict[str, list[str]]:
+        """Who reads a note -> the ways on from it."""
+        pages = {name: client.get("/months/2026-10/").content.decode() for name, client in clients.items()}
+        notes = {
+            name: re.search(r'<p class="notice".*after the close.*</p>', page) for name, page in pages.items()
+        }
+        return {name: re.findall('href="([^"]+)"', note[0]) for name, note in notes.items() if note}
+
+    beta = Tenant.objects.get(holder__slug="beta")
+    asked = request_credit(beta, Period.objects.get(month="2026-10"), MICRO_PER_UNIT, "an outage", ANNA)
+    assert asked is not None
+    decide(asked.pk, Decision.APPROVED, BO)
+    adjust_closed_months(NOVEMBER_5)
+    assert Transfer.objects.filter(concerns="2026-10", posted_in="2026-11").exists() and told() == {}
+    late_fact(pool)
+    adjust_closed_months(NOVEMBER_5)
+    way = ["/months/2026-10/statements/beta/#changes"]
+    assert told() == {"finance": way, "acme-beta": way}
+    assert "after the close" not in clients["finance"].get("/months/2026-11/").content.decode()
+    # What is taken back is nothing that changed.
+    for one in Transfer.objects.filter(concerns="2026-10", posted_in="2026-11"):
+        one.pk, one.debit, one.credit = uuid4(), one.credit, one.debit
+        one.save(force_insert=True)
+    assert told() == {}
+
+
+WITH_TWO = ("acme-beta", "acme-gamma")  # whoever reads one statement only is led to it at once
+
+
+def member(name: str, role: Role, *tenants: str) -> User:
+    user = User.objects.create_user(name)
+    for tenant in Tenant.objects.filter(holder__slug__in=tenants) if tenants else [None]:
+        Membership.objects.create(user=user, role=role, tenant=tenant)
+    return user
 
 
 def test_a_tenant_sees_its_own_events_and_how_many_are_of_others(pool: Pool) -> None:
