@@ -8,6 +8,6 @@ Requests come by the million and take a fast way to the same result: `body` and 
 a chunk of lines at once (`line_shapes`, `request_structs` where lines have too many shapes), over `spans`, `columns`
 and `ragged` (bytes as arrays); `request_content` and `request_hashes` say what makes a repeat; `request_rows`,
 `binary_rows` and `hour_sums` are what is written. `gpu_time` divides a shared batch's GPU time over its requests,
-`residual` is what no request explains, `instants` what month a refused line speaks of. `adapters` turn the records of
-real systems into events; `demo` tells the events of a month that never was.
+`residual` is what no request explains. `adapters` turn the records of real systems into events; `demo` tells the events
+of a month that never was.
 """

@@ -87,7 +87,7 @@ def test_a_figure_that_is_changed_in_the_database_is_found(issued: None) -> None
                 content = json.dumps({**one.content, name: value})
                 cursor.execute("UPDATE billing_statement SET content = %s WHERE id = %s", [content, one.pk])
             found = [str(finding) for finding in run_checks(CHECKS)]
-            assert any("content does not match its hash" in text for text in found), name
+            assert any("the content does not give its hash" in text for text in found), (name, found)
             transaction.set_rollback(True)
 
 
