@@ -2,7 +2,9 @@
 
 # Which preemptions have to be measured again: those decided in [%(from)s, %(to)s) whose pool (or another pool of the
 # same GPU model) is dirty anywhere between admission and the end of their waiting, those that still wait, and those
-# without a record; with %(everything)s all that were decided in it. Leans on preemption_report_when and preemption_key.
+# without a record; with %(everything)s all that were decided in it. Where nobody said when the GPUs were released and
+# no drop of the victim's occupancy had told, one that is told now does, however late it is. Leans on
+# preemption_report_when, preemption_key and level_of_subject.
 STALE = """
 SELECT DISTINCT report.cluster, report.preemption
 FROM ledger_preemptionreport report
@@ -20,6 +22,12 @@ WHERE (report.decided_at < %(to)s OR record.decided_at < %(to)s) AND report.even
               least(report.decided_at, record.admitted_at, record.decided_at),
               greatest(report.decided_at, record.decided_at, record.waits_until, record.resumed_at,
                        record.released_at), '[]')))
+    OR (report.released_at IS NULL AND record.released_at = record.decided_at AND EXISTS (
+        SELECT 1 FROM ledger_dirtyspan dirty
+        JOIN ledger_level level
+            ON level.pool_id = dirty.pool_id AND level.kind = 3 AND level.subject = report.victim_workload
+            AND level.starts_at <@ dirty.span
+        WHERE dirty.pool_id = report.pool_id AND level.starts_at >= record.decided_at))
 )
 UNION
 SELECT record.cluster, record.preemption FROM billing_preemptionrecord record

@@ -238,8 +238,16 @@ RESUME = [
     ([("resumes", BORDER + 2, 0)], [NEXT_MONTH]),
     ([("holds", BORDER + 1, 2)], [NEXT_MONTH]),
 ]
+# Nobody said when the GPUs were released, and the drop that tells comes after the work has resumed.
+RELEASED_LATE = [
+    ([("loses", BORDER + 1, 1), ("resumes", BORDER - 6, 0)], [NEXT_MONTH]),
+    ([("holds", BORDER + 5, 0)], []),
+]
+RUNS_AGAIN = [([("holds", BORDER - 6, 0), ("holds", BORDER + 1, 1), ("loses", BORDER - 6, 1)], [])]
 
 
+@example(steps=RELEASED_LATE)
+@example(steps=RUNS_AGAIN)
 @example(steps=INTO_NEXT)
 @example(steps=BACK)
 @example(steps=RESUME)
