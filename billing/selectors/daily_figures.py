@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 from django.db import connection
 
 from billing.core.allocation import OCCUPIED
-from billing.selectors.prices import PriceSegment, price_parameters
+from billing.selectors.prices import PriceSegment
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.core.units import GPU_US_PER_GPU_HOUR, round_half_even
 
@@ -30,14 +30,13 @@ _FREE = ("undelivered", "oversold")
 _SUMS = f"""
 WITH price AS (
     SELECT * FROM unnest(
-        %(price_pool)s::bigint[], %(price_category)s::text[], %(price_class)s::smallint[],
-        %(price_from)s::timestamptz[], %(price_to)s::timestamptz[], %(price_micro)s::bigint[]
-    ) AS p(pool_id, category, service_class, valid_from, valid_to, price_micro)
+        %(price_pool)s::bigint[], %(price_class)s::smallint[], %(price_from)s::timestamptz[],
+        %(price_to)s::timestamptz[], {", ".join(f"%({one})s::bigint[]" for one in _PRICED)}
+    ) AS p(pool_id, service_class, valid_from, valid_to, {", ".join(_PRICED)})
 ), cut AS (
     SELECT * FROM unnest(%(cuts)s::timestamptz[]) WITH ORDINALITY AS c(starts_at, number)
 ), rate AS MATERIALIZED (
-    SELECT cut.number, price.pool_id, price.service_class,
-           {", ".join(f"max(price_micro) FILTER (WHERE category = '{one}') AS {one}" for one in _PRICED)}
+    SELECT cut.number, price.pool_id, price.service_class, {", ".join(f"max({one}) AS {one}" for one in _PRICED)}
     FROM cut JOIN price ON cut.starts_at >= price.valid_from AND cut.starts_at < price.valid_to
     GROUP BY 1, 2, 3
 ), part AS (
@@ -110,11 +109,23 @@ def _sums(
         "to": to_datetime(window.end_ms),
         "cuts": cuts,
         "tenant_ids": None if tenant_ids is None else sorted(tenant_ids),
-        **price_parameters(segments),
+        **_side_by_side(segments),
     }
     with connection.cursor() as cursor:
         cursor.execute(_SUMS, parameters)
         return cursor.fetchall()
+
+
+def _side_by_side(segments: Iterable[PriceSegment]) -> dict[str, list[Any]]:
+    """Arrays of a row per pool, class and validity, with the prices of all categories: there are few of them."""
+    rows: defaultdict[tuple[int, int, datetime, datetime], dict[str, int]] = defaultdict(dict)
+    for one in segments:
+        rows[one.pool_id, one.service_class, one.starts_at, one.ends_at][one.category] = one.price_micro
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
+    return {
+        **dict(zip(("price_pool", "price_class", "price_from", "price_to"), columns, strict=True)),
+        **{category: [prices.get(category) for prices in rows.values()] for category in _PRICED},
+    }
 
 
 def _cuts(window: Span, zone: str, segments: Iterable[PriceSegment]) -> list[datetime]:

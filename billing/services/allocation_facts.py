@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from django.db import connection
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from billing.core.allocation_levels import PLATFORM, Holders
 from billing.sql import computing
-from billing.sql.binary_copy import read_rows
+from billing.sql.binary_copy import read_rows, read_tables
 from ledger.core.levels import (
     ALWAYS,
     NEVER,
@@ -154,12 +155,40 @@ def read_levels(pool_id: int, span: Span, void: list[int]) -> LevelsOfPool:
         "to": to_datetime(span.end_ms),
         "void": void,
     }
-    rows = read_rows(computing.LEVELS, computing.LEVEL_COLUMNS, params)
+    live, facts = read_tables(computing.LEVELS, [computing.LIVE, computing.FACTS], params)
+    rows = _named(live, facts)
     levels = Levels(*(rows[name] for name in Levels.__slots__))
     rank = _ranks(levels, rows["event"])
     effective = effective_levels(LevelFacts(levels, rows["ends_ms"], rank))
     conflicts = (rows["event"][effective.conflicts], rows["time_ms"][effective.conflicts])
     return LevelsOfPool(effective, conflicts, Subjects.of(rows, rank))
+
+
+def _named(live: dict[str, NDArray[Any]], facts: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The columns of Levels and LevelFacts, of facts whose subject is live; subject_id: the row of the subject."""
+    packed = facts["packed"]
+    kind, attempt = packed & 7, packed >> 32
+    place = {key: i for i, key in enumerate(_keys(live["kind"], live["attempt"], live["subject"]))}
+    found = np.array([place.get(key, -1) for key in _keys(kind, attempt, facts["subject"])], np.int64)
+    counts = np.flatnonzero(found >= 0)
+    found = found[counts]
+    rows = {
+        "kind": kind,
+        "attempt": attempt,
+        "lendable": (packed & 8).astype(bool),
+        "described": (packed & 16).astype(bool),
+        "group": (packed >> 8) & 0xFF,
+        **{name: facts[name] for name in ("time_ms", "milli", "who", "ends_ms", "event")},
+    }
+    return {
+        **{name: column[counts] for name, column in rows.items()},
+        "subject": live["number"][found],
+        "subject_id": live["id"][found],
+    }
+
+
+def _keys(kind: Int64s, attempt: Int64s, subject: NDArray[Any]) -> Iterator[tuple[int, int, str]]:
+    return zip(kind.tolist(), attempt.tolist(), subject.tolist(), strict=True)
 
 
 def _subject_key(subject: Int64s, attempt: Int64s) -> Int64s:

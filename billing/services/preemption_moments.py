@@ -203,17 +203,27 @@ def _pending(pool: Pool, span: Span, void: list[int], index: HolderIndex) -> lis
     ]
 
 
-def announced_changes(pool: Pool, first_ms: int, last_ms: int, void: list[int]) -> list[tuple[int, int]]:
-    """(instant, when it was announced) of planned capacity changes around these instants."""
+def announced_changes(
+    pools: Mapping[str, Pool], instants: Mapping[str, Sequence[int]], void: list[int]
+) -> dict[str, list[tuple[int, int]]]:
+    """Pool slug -> (instant, when it was announced) of the planned capacity changes around its instants. One query."""
+    around = {
+        slug: (min(at) - _ANNOUNCED_WITHIN_MS, max(at) + _ANNOUNCED_WITHIN_MS + 1)
+        for slug, at in instants.items()
+    }
     parameters: dict[str, Any] = {
-        "pool": pool.pk,
-        "from": to_datetime(first_ms - _ANNOUNCED_WITHIN_MS),
-        "to": to_datetime(last_ms + _ANNOUNCED_WITHIN_MS + 1),
+        "pools": [pools[slug].pk for slug in around],
+        "starts": [to_datetime(first_ms) for first_ms, _ in around.values()],
+        "ends": [to_datetime(end_ms) for _, end_ms in around.values()],
         "void": void,
     }
+    slugs = {pools[slug].pk: slug for slug in around}
+    found: dict[str, list[tuple[int, int]]] = {slug: [] for slug in around}
     with connection.cursor() as cursor:
         cursor.execute(ANNOUNCED, parameters)
-        return [(to_ms(starts_at), to_ms(booked_at)) for starts_at, booked_at in cursor.fetchall()]
+        for pool, starts_at, booked_at in cursor.fetchall():
+            found[slugs[pool]].append((to_ms(starts_at), to_ms(booked_at)))
+    return found
 
 
 def announcement_for(decided_ms: int, announced: Sequence[tuple[int, int]]) -> int | None:

@@ -167,10 +167,7 @@ class Records:
         decided: defaultdict[str, list[int]] = defaultdict(list)
         for work in self.works:
             decided[work.preemption.pool].append(work.preemption.decided_at_ms)
-        return {
-            slug: announced_changes(self.pools[slug], min(instants), max(instants), self.void)
-            for slug, instants in decided.items()
-        }
+        return announced_changes(self.pools, decided, self.void)
 
     def _record(
         self,

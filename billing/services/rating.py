@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID
+
+from django.db import connection
 
 from billing.core.contracts import TokenUse, conversion_lines, token_lines
 from billing.core.cost_recovery import cost_difference_lines, distribute_cost
@@ -22,6 +25,7 @@ from billing.selectors.undated import UndatedTerms
 from billing.services.line_columns import columns_of
 from billing.services.preemption_lines import preemption_lines
 from billing.services.preemption_prices import PreemptionPrices
+from billing.sql.months import DELETE_LINES
 from ledger.core.periods import Span
 from ledger.models import Period, Pool
 
@@ -93,11 +97,14 @@ def store_lines(period: Period, lines: Sequence[Line], before: Sequence[Line], a
     described = [replace(line, description=line.description or description(line)) for line in lines]
     stood, stands = set(before), set(described)
     gone, new = stood - stands, stands - stood
-    by_account: defaultdict[str, list[str]] = defaultdict(list)
-    for line in gone:
-        by_account[line.account].append(line.key)
-    for account, keys in by_account.items():
-        MonthLine.objects.filter(period=period, account=accounts.ids[account], key__in=keys).delete()
+    if gone:
+        values: dict[str, Any] = {
+            "month": period.month,
+            "accounts": [accounts.ids[line.account] for line in gone],
+            "keys": [line.key for line in gone],
+        }
+        with connection.cursor() as cursor:
+            cursor.execute(DELETE_LINES, values)
     ordered = sorted(new, key=lambda line: (line.account, line.key))
     rows = [_row(period, line, accounts, pools) for line in ordered]
     MonthLine.objects.bulk_create(rows, batch_size=_BATCH)

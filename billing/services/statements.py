@@ -107,12 +107,12 @@ class _Billed(NamedTuple):
 
 
 class _Draft(NamedTuple):
-    """A statement of the month as it stands: of its content only what it says of `_HEADING`."""
+    """A statement of the month as it stands. said: its content, but for lines and totals."""
 
     state: int
     sha256: str
     totals: dict[str, str]
-    said: tuple[Any, ...]
+    said: dict[str, Any]
 
 
 def _to_draft(
@@ -156,20 +156,6 @@ def _draft(tenant: _Billed, printed: Bill, month: _Month, now: datetime) -> Stat
         sha256=seal(content, "", ""),
         computed_at=now,
     )
-
-
-_HEADING = (
-    "name",
-    "issuer",
-    "parent",
-    "cost_center",
-    "gl_code",
-    "tags",
-    "time_zone",
-    "computed_up_to",
-    "currency",
-    "informational",
-)
 
 
 def _heading(tenant: _Billed, month: _Month) -> dict[str, Any]:
@@ -218,20 +204,14 @@ def _drafts_before(period: Period) -> dict[int, _Draft]:
     with connection.cursor() as cursor:
         cursor.execute(DRAFTS, {"month": period.month})
         return {
-            tenant: _Draft(
-                state,
-                sha256,
-                json.loads(totals),
-                tuple(None if one is None else json.loads(one) for one in said),
-            )
-            for tenant, state, sha256, totals, *said in cursor.fetchall()
+            tenant: _Draft(state, sha256, json.loads(totals), json.loads(said))
+            for tenant, state, sha256, totals, said in cursor.fetchall()
         }
 
 
 def _still_says(draft: _Draft, tenant: _Billed, month: _Month) -> bool:
     """Whether what the draft says beside its lines is still so."""
-    heading = _heading(tenant, month)
-    if draft.said != tuple(heading[name] for name in _HEADING):
+    if any(draft.said.get(name) != value for name, value in _heading(tenant, month).items()):
         return False
     said = {name: value for name, value in draft.totals.items() if name in _MEASURED}
     return said == _measured(tenant.slug, month)

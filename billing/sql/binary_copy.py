@@ -8,13 +8,14 @@ then for each element the same length and bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 from django.db import connection
 from numpy.typing import NDArray
-from psycopg import Connection, Cursor
+from psycopg import Connection, Cursor, pq
+from psycopg.abc import Loader
 
 from ledger.core.units import INT64_MAX
 
@@ -30,23 +31,53 @@ _EPOCH_2000_MS = 946_684_800_000
 
 
 def read_rows(query: str, columns: Mapping[str, str], params: dict[str, Any]) -> dict[str, NDArray[Any]]:
-    """The query's rows as one int64 array per column (bool for booleans, milliseconds for timestamptz).
+    """The query's rows as one array per column: int64 (milliseconds for timestamptz, of which `infinity` becomes
+    NEVER), bool for boolean, objects of str for text.
 
-    columns: name -> type of every column of the query, in order; none may be null. `infinity` becomes NEVER.
+    columns: name -> type of every column of the query, in order; none may be null.
     """
-    places = [f"column_{place}" for place in range(len(columns))]
-    arrays = ", ".join(f"array_agg({place})" for place in places)
-    statement = f"SELECT {arrays} FROM ({query}) AS rows ({', '.join(places)})"
+    (rows,) = read_tables("", [(query, columns)], params)
+    return rows
+
+
+def read_tables(
+    common: str, tables: Sequence[tuple[str, Mapping[str, str]]], params: dict[str, Any]
+) -> list[dict[str, NDArray[Any]]]:
+    """The rows of several queries over one snapshot, each as `read_rows` gives them. common: a WITH clause that all of
+    them may read."""
+    parts = []
+    for number, (query, columns) in enumerate(tables):
+        places = [f"column_{place}" for place in range(len(columns))]
+        arrays = ", ".join(f"array_agg({place})" for place in places)
+        parts.append(f"(SELECT {arrays} FROM ({query}) AS rows ({', '.join(places)})) AS table_{number}")
     connection.ensure_connection()
+    raw = cast("Connection[Any]", connection.connection)
     # Binary results need parameters bound by the server. Never prepared: a plan fits the span it is for.
-    with Cursor(cast("Connection[Any]", connection.connection)) as cursor:
-        cursor.execute(statement, params, binary=True, prepare=False)
+    with Cursor(raw) as cursor:
+        cursor.execute(f"{common} SELECT * FROM {', '.join(parts)}", params, binary=True, prepare=False)
         result = cursor.pgresult
-        values = [None if result is None else result.get_value(0, place) for place in range(len(places))]
-    return {
-        name: _decoded(_elements(value, kind), kind)
-        for (name, kind), value in zip(columns.items(), values, strict=True)
-    }
+        count = sum(len(columns) for _, columns in tables)
+        values = iter([None if result is None else result.get_value(0, place) for place in range(count)])
+    return [
+        {name: _column(next(values), kind, raw) for name, kind in columns.items()} for _, columns in tables
+    ]
+
+
+def _column(value: bytes | None, kind: str, raw: Connection[Any]) -> NDArray[Any]:
+    """A column of what array_agg made of it: NULL of no rows."""
+    if kind != "text":
+        return _decoded(_elements(value, kind), kind)
+    texts = np.empty(0 if value is None else int.from_bytes(value[12:16]), object)
+    if value is not None:
+        texts[:] = _text_arrays(raw).load(value)
+    return texts
+
+
+def _text_arrays(raw: Connection[Any]) -> Loader:
+    oid = raw.adapters.types["text"].array_oid
+    loader = raw.adapters.get_loader(oid, pq.Format.BINARY)
+    assert loader is not None
+    return loader(oid, raw)
 
 
 def _elements(value: bytes | None, kind: str) -> NDArray[Any]:

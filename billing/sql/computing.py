@@ -20,20 +20,19 @@ INSERT INTO ledger_dirtyspan (pool_id, span) SELECT pool_id, unnest(spans) FROM 
 """
 
 # Level facts of a pool that matter in [from, to): the opening level of whatever may be held at `from` (subjects by
-# subject_key, their latest level by level_of_subject), and every change after it (level_sweep). A capacity of 0 is
-# known, unlike none at all. An attempt that a higher one has ended by `from` matters no more, if a level of that one
-# counts: asked for each of the few that are left (subject_key), as a value, so that no plan joins all subjects for it.
-# `number` counts workloads in byte order of their ids.
+# subject_last and subject_open, their latest level by level_of_subject), and every change after it (level_sweep). A
+# capacity of 0 is known, unlike none at all. An attempt that a higher one has ended by `from` matters no more, if a
+# level of that one counts: asked for each of the few that are left (subject_key), as a value, so that no plan joins all
+# subjects for it. LIVE and FACTS are two tables, of one snapshot, that name subjects by their texts: joining the
+# changes to their subjects takes the server longer than handing them over.
 LEVELS = """
 WITH near AS MATERIALIZED (
     SELECT id, kind, subject, attempt, first_at FROM ledger_subject
     WHERE pool_id = %(pool)s AND kind IN (1, 2, 3)
       AND first_at < %(to)s AND (last_at >= %(from)s OR last_milli_gpus > 0 OR kind = 1)
 ), live AS MATERIALIZED (
-    SELECT s.id AS subject_id, s.kind, s.subject, s.attempt, s.first_at,
-           dense_rank() OVER (ORDER BY s.kind, s.subject) AS number
-    FROM near s
-    WHERE s.kind <> 3 OR (
+    SELECT id, kind, subject, attempt, first_at FROM near s
+    WHERE kind <> 3 OR (
         SELECT true FROM ledger_subject higher
         WHERE higher.pool_id = %(pool)s AND higher.kind = 3 AND higher.subject = s.subject
           AND higher.attempt > s.attempt AND higher.first_at <= %(from)s
@@ -43,7 +42,7 @@ WITH near AS MATERIALIZED (
                 AND l.starts_at <= %(from)s AND l.event_id <> ALL(%(void)s))
         LIMIT 1) IS NULL
 ), fact AS (
-    SELECT live.number, live.subject_id, level.*
+    SELECT level.*
     FROM live
     CROSS JOIN LATERAL (
         SELECT l.* FROM ledger_level l
@@ -53,30 +52,37 @@ WITH near AS MATERIALIZED (
     ) level
     WHERE live.first_at <= %(from)s
     UNION ALL
-    SELECT live.number, live.subject_id, level.*
-    FROM ledger_level level JOIN live USING (kind, subject, attempt)
-    WHERE level.pool_id = %(pool)s AND level.starts_at > %(from)s AND level.starts_at < %(to)s
-      AND level.event_id <> ALL(%(void)s)
+    SELECT * FROM ledger_level
+    WHERE pool_id = %(pool)s AND starts_at > %(from)s AND starts_at < %(to)s AND kind IN (1, 2, 3)
+      AND event_id <> ALL(%(void)s)
 )
-SELECT kind, number, attempt, starts_at, milli_gpus, coalesce(identity_id, -1), lendable,
-       (service_class * 8 + purpose)::smallint, coalesce(ends_at, 'infinity'), event_id, subject_id,
-       attributes IS NOT NULL
-FROM fact
 """
-LEVEL_COLUMNS = {
-    "kind": "smallint",
-    "subject": "bigint",
-    "attempt": "integer",
-    "time_ms": "timestamptz",
-    "milli": "bigint",
-    "who": "bigint",
-    "lendable": "boolean",
-    "group": "smallint",
-    "ends_ms": "timestamptz",
-    "event": "bigint",
-    "subject_id": "bigint",
-    "described": "boolean",
-}
+
+# `number` counts subjects in byte order of their ids.
+LIVE = (
+    "SELECT kind, subject, attempt, dense_rank() OVER (ORDER BY kind, subject), id FROM live",
+    {"kind": "smallint", "subject": "text", "attempt": "integer", "number": "bigint", "id": "bigint"},
+)
+
+# What is small is packed into one number, since every column costs as much as any other: from the lowest bits kind (3),
+# lendable (1), whether there are attributes (1); from bit 8 service class * 8 + purpose (8); from bit 32 the attempt.
+FACTS = (
+    """
+    SELECT (attempt::bigint << 32) | (service_class::bigint << 11) | (purpose << 8)
+               | ((attributes IS NOT NULL)::int << 4) | (lendable::int << 3) | kind,
+           subject, starts_at, milli_gpus, coalesce(identity_id, -1), coalesce(ends_at, 'infinity'), event_id
+    FROM fact
+    """,
+    {
+        "packed": "bigint",
+        "subject": "text",
+        "time_ms": "timestamptz",
+        "milli": "bigint",
+        "who": "bigint",
+        "ends_ms": "timestamptz",
+        "event": "bigint",
+    },
+)
 
 # (source, id) of the few events that share subject and instant with another (primary key).
 EVENT_KEYS = """

@@ -3,9 +3,15 @@
 # Which preemptions have to be measured again: those decided in [%(from)s, %(to)s) whose pool (or another pool of the
 # same GPU model) is dirty anywhere between admission and the end of their waiting, those that still wait, and those
 # without a record; with %(everything)s all that were decided in it. Where nobody said when the GPUs were released and
-# no drop of the victim's occupancy had told, one that is told now does, however late it is. Leans on
+# no drop of the victim's occupancy had told, one that is told now does, however late it is. Dirty time is put together
+# per pool first: asked for record by record, its index costs more than everything else. Leans on
 # preemption_report_when, preemption_key and level_of_subject.
 STALE = """
+WITH dirty AS MATERIALIZED (
+    SELECT pool.id AS pool_id, pool.cluster, pool.gpu_model, range_agg(span.span) AS spans
+    FROM ledger_dirtyspan span JOIN ledger_pool pool ON pool.id = span.pool_id
+    GROUP BY pool.id
+)
 SELECT DISTINCT report.cluster, report.preemption
 FROM ledger_preemptionreport report
 JOIN ledger_pool pool ON pool.id = report.pool_id
@@ -16,17 +22,17 @@ WHERE (report.decided_at < %(to)s OR record.decided_at < %(to)s) AND report.even
     OR (%(everything)s AND report.decided_at >= %(from)s)
     OR (record.waits_until IS NULL AND record.disposition NOT IN ('stopped', 'drained') AND NOT record.queued_only)
     OR (greatest(report.decided_at, record.decided_at, record.waits_until, record.resumed_at) >= %(from)s AND EXISTS (
-        SELECT 1 FROM ledger_dirtyspan dirty JOIN ledger_pool other ON other.id = dirty.pool_id
-        WHERE (other.cluster = record.cluster OR other.gpu_model = pool.gpu_model)
-          AND dirty.span && tstzrange(
+        SELECT 1 FROM dirty
+        WHERE (dirty.cluster = record.cluster OR dirty.gpu_model = pool.gpu_model)
+          AND dirty.spans && tstzrange(
               least(report.decided_at, record.admitted_at, record.decided_at),
               greatest(report.decided_at, record.decided_at, record.waits_until, record.resumed_at,
                        record.released_at), '[]')))
     OR (report.released_at IS NULL AND record.released_at = record.decided_at AND EXISTS (
-        SELECT 1 FROM ledger_dirtyspan dirty
+        SELECT 1 FROM dirty
         JOIN ledger_level level
             ON level.pool_id = dirty.pool_id AND level.kind = 3 AND level.subject = report.victim_workload
-            AND level.starts_at <@ dirty.span
+            AND level.starts_at <@ dirty.spans
         WHERE dirty.pool_id = report.pool_id AND level.starts_at >= record.decided_at))
 )
 UNION
@@ -112,8 +118,8 @@ SELECT id, voided FROM public.billing_preemptionrecord WHERE id = ANY(%(ids)s) A
 """
 
 # Demand that waits to start at some time of a span, from when each began to; leans on level_of_subject. What had
-# stopped waiting before is left out by its roll-up. Of two facts for one subject and instant the greatest (source, id)
-# comes last and holds.
+# stopped waiting before is left out by its roll-up (subject_last and subject_open). Of two facts for one subject and
+# instant the greatest (source, id) comes last and holds.
 PENDING = """
 SELECT level.subject, level.starts_at, level.milli_gpus, level.identity_id FROM ledger_level level
 JOIN ledger_event event ON event.id = level.event_id
@@ -142,14 +148,21 @@ SELECT pool.id FROM ledger_pool pool WHERE EXISTS (
     WHERE level.pool_id = pool.id AND level.kind = 4 AND level.starts_at < %(to)s)
 """
 
-# Capacity that was announced before it changed: planned. Leans on level_sweep.
+# Capacity of pools that was announced before it changed, in a span of each: planned. Leans on level_sweep.
 ANNOUNCED = """
-SELECT level.starts_at, booking.booked_at FROM ledger_level level
+SELECT asked.pool_id, level.starts_at, booking.booked_at
+FROM unnest(%(pools)s::bigint[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
+    AS asked(pool_id, starts_at, ends_at)
+CROSS JOIN LATERAL (
+    SELECT * FROM ledger_level level
+    WHERE level.pool_id = asked.pool_id AND level.kind = 1
+      AND level.starts_at >= asked.starts_at AND level.starts_at < asked.ends_at
+      AND level.event_id <> ALL(%(void)s)
+) level
 JOIN ledger_event event ON event.id = level.event_id
 JOIN ledger_booking booking ON booking.id = event.booking_id
-WHERE level.pool_id = %(pool)s AND level.kind = 1 AND level.starts_at >= %(from)s AND level.starts_at < %(to)s
-  AND booking.booked_at < level.starts_at AND level.event_id <> ALL(%(void)s)
-ORDER BY level.starts_at
+WHERE booking.booked_at < level.starts_at
+ORDER BY 1, 2
 """
 
 # The GPU time each account had of a service in the slot just before an instant, as everything about a preemption is

@@ -89,7 +89,9 @@ def email_from_url(url: str) -> dict[str, Any]:
 def database_from_url(url: str) -> dict[str, Any]:
     """Turn `postgres://user:password@host:port/name?option=value` into an entry of DATABASES.
 
-    Options after the question mark go to libpq as they are (`sslmode`, `connect_timeout`, a socket `host`).
+    Options after the question mark go to libpq as they are (`sslmode`, `connect_timeout`, a socket `host`). Without
+    `options` among them the server does not compile queries: it would do so for estimates that are far too high, and
+    take longer over it than over the query.
     """
     parts = urlsplit(url)
     if parts.scheme not in {"postgres", "postgresql"}:
@@ -101,7 +103,7 @@ def database_from_url(url: str) -> dict[str, Any]:
         port = parts.port
     except ValueError:
         raise ImproperlyConfigured("DATABASE_URL has a port that is no number.") from None
-    options = dict(parse_qsl(parts.query))
+    options = {"options": "-c jit=off", **dict(parse_qsl(parts.query, keep_blank_values=True))}
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": name,

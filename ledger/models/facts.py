@@ -138,7 +138,8 @@ class Subject(models.Model):
     """Which subjects a pool has ever had, with the first and last instant of their levels and the last level.
 
     Derived at booking (not a fact): lets the sweep find what is held at an instant without reading all history.
-    A subject can hold something at T only if first_at <= T and (last_at >= T or last_milli_gpus > 0).
+    A subject can hold something at T only if first_at <= T and (last_at >= T or last_milli_gpus > 0). What has ended
+    before T is most of a long history: two indexes find the rest, each of its own kind.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -154,7 +155,14 @@ class Subject(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["pool", "kind", "subject", "attempt"], name="subject_key")
         ]
-        indexes = [models.Index(fields=["pool", "last_at"], name="subject_last")]
+        indexes = [
+            models.Index(fields=["pool", "last_at"], name="subject_last"),
+            models.Index(
+                fields=["pool", "kind"],
+                condition=models.Q(last_milli_gpus__gt=0) | models.Q(kind=LevelKind.CAPACITY),
+                name="subject_open",
+            ),
+        ]
 
 
 class PreemptionReport(models.Model):

@@ -35,13 +35,19 @@ def test_a_database_url_with_everything_in_it() -> None:
         "PASSWORD": "p:w",
         "HOST": "::1",
         "PORT": "5433",
-        "OPTIONS": {"sslmode": "require", "connect_timeout": "3"},
+        "OPTIONS": {"options": "-c jit=off", "sslmode": "require", "connect_timeout": "3"},
     }
 
 
 def test_a_database_url_through_a_socket_directory() -> None:
     entry = database_from_url("postgresql:///books?host=/run/postgresql")
     assert (entry["HOST"], entry["PORT"], entry["NAME"]) == ("/run/postgresql", "", "books")
+
+
+@pytest.mark.parametrize("text", ["", "-c jit=on"])
+def test_options_of_the_server_are_those_of_the_url_if_it_has_any(text: str) -> None:
+    entry = database_from_url(f"postgres://a@b/c?options={text.replace(' ', '%20')}")
+    assert entry["OPTIONS"] == {"options": text}
 
 
 @pytest.mark.parametrize("url", ["mysql://a@b/c", "postgres://a@b", "postgres://a@b:port/c"])
