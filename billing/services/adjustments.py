@@ -7,21 +7,15 @@ from datetime import datetime
 from django.utils import timezone
 
 from billing.models import Credit
-from billing.selectors.accounts import accounts
 from billing.selectors.adjustments import credit_line
-from billing.selectors.terms import month_terms
-from billing.selectors.undated import undated_terms
-from billing.services.allocation import compute_allocation
 from billing.services.detail import keep_detail
+from billing.services.measuring import measure_month
 from billing.services.months import compute_month
 from billing.services.periods import earliest_not_closed
 from billing.services.posting import post_month
-from billing.services.preemption_lines import price_again
-from billing.services.preemption_prices import PreemptionPrices
-from billing.services.preemptions import rebuild_preemptions, share_rebuilt
 from billing.services.rating import note_missing_prices, rate_month
 from billing.services.snapshot import in_snapshot
-from ledger.core.periods import Month, Span, to_ms
+from ledger.core.periods import Month
 from ledger.locks import Lock
 from ledger.models import DirtySpan, Period, PeriodState, Transfer
 from ledger.services.masters import ensure_books
@@ -75,16 +69,8 @@ def months_with_unposted_credits() -> set[str]:
 
 def _adjust(period: Period, posted_in: Period) -> int:
     """Compute a closed month again, with what it was closed with, and post the difference elsewhere."""
-    ledger, month = ensure_books(), Month.parse(period.month)
-    span = Span(to_ms(period.starts_at), to_ms(period.ends_at))
-    terms, books, undated = month_terms(month, ledger.billing_time_zone), accounts(), undated_terms(ledger)
     keep_detail(period)
-    rebuilt = rebuild_preemptions(span, span.end_ms, terms, books, undated)
-    compute_allocation(month, horizon=period.ends_at, closed_too=True)
-    prices = PreemptionPrices(undated, terms.rating.prices)
-    share_rebuilt(rebuilt, terms, books, prices)
-    if undated.recovers_cost_at(span.start_ms):
-        price_again(terms, span, books, prices)
-    lines = rate_month(undated, terms, span, books)
+    measured = measure_month(ensure_books(), period, period.ends_at, closed_too=True)
+    lines = rate_month(measured.undated, measured.terms, measured.span, measured.books)
     note_missing_prices(period, lines)
-    return post_month(period, lines, books, posted_in=posted_in)
+    return post_month(period, lines, measured.books, posted_in=posted_in)

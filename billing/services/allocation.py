@@ -67,7 +67,7 @@ def compute_allocation(
     period, span = _period(month)
     if period.state == PeriodState.CLOSED and not closed_too:
         raise MonthClosed(f"{month} is closed")
-    end_ms = _computed_up_to(period, span, horizon)
+    end_ms = computed_up_to(period, horizon)
     dirty = _take_dirty(period, span, end_ms, pool, everything)
     computed = Computed(month, to_datetime(end_ms))
     context = Context.load(month)
@@ -122,11 +122,13 @@ def _period(month: Month) -> tuple[Period, Span]:
     return period, Span(to_ms(period.starts_at), to_ms(period.ends_at))
 
 
-def _computed_up_to(period: Period, span: Span, horizon: datetime | None) -> int:
-    """A horizon never moves back, and never past the month or into a running hour."""
-    wanted = to_ms(horizon or timezone.now()) // MS_PER_HOUR * MS_PER_HOUR
-    stored = span.start_ms if period.horizon_at is None else to_ms(period.horizon_at)
-    return min(max(wanted, stored, span.start_ms), span.end_ms)
+def computed_up_to(period: Period, asked: datetime | None) -> int:
+    """Where computing a month ends that is asked to go on to an instant (None: now): at the last whole hour; never
+    before where it already was, and never past the month."""
+    start_ms, end_ms = to_ms(period.starts_at), to_ms(period.ends_at)
+    last_hour_ms = to_ms(asked or timezone.now()) // MS_PER_HOUR * MS_PER_HOUR
+    stored_ms = start_ms if period.horizon_at is None else to_ms(period.horizon_at)
+    return min(max(last_hour_ms, stored_ms, start_ms), end_ms)
 
 
 def _take_dirty(

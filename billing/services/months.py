@@ -10,23 +10,18 @@ from django.utils import timezone
 
 from billing.core.rating_lines import Line
 from billing.models import MonthLine
-from billing.selectors.accounts import accounts
 from billing.selectors.adjustments import adjustments_in
 from billing.selectors.lines import stored_lines, stored_lines_of
-from billing.selectors.terms import month_terms
-from billing.selectors.undated import undated_terms
-from billing.services.allocation import Computed, MonthClosed, compute_allocation
+from billing.services.allocation import Computed, MonthClosed, computed_up_to
+from billing.services.measuring import measure_month
 from billing.services.posting import post_changes, post_month
-from billing.services.preemption_lines import price_again, records_that_moved
-from billing.services.preemption_prices import PreemptionPrices
-from billing.services.preemptions import rebuild_preemptions, share_rebuilt
+from billing.services.preemption_lines import records_that_moved
 from billing.services.quota_standings import refresh_quota_standings
 from billing.services.rating import rate_month, store_lines
 from billing.services.reconciliation import reconcile
 from billing.services.snapshot import in_snapshot
 from billing.services.statements import draft_statements
-from ledger.core.periods import Month, Span, to_datetime, to_ms
-from ledger.core.units import MS_PER_HOUR
+from ledger.core.periods import Month, to_datetime, to_ms
 from ledger.locks import Lock
 from ledger.models import DirtySpan, Ledger, Level, Period, PeriodState, Pool
 from ledger.services.masters import ensure_books
@@ -73,27 +68,15 @@ def compute_month(
 def _compute(month: Month, pool: Pool | None, horizon: datetime | None, everything: bool) -> ComputedMonth:
     ledger = ensure_books()
     period = _period(month, ledger)
-    asked = horizon or timezone.now()
-    horizon_ms = _horizon_ms(period, asked)
-    span = Span(to_ms(period.starts_at), horizon_ms)
-    terms, books, undated = month_terms(month, ledger.billing_time_zone), accounts(), undated_terms(ledger)
-
-    rebuilt = rebuild_preemptions(span, horizon_ms, terms, books, undated, everything=everything)
-    computed = compute_allocation(month, pool, asked, everything=everything)
-    prices, recovers_cost = (
-        PreemptionPrices(undated, terms.rating.prices),
-        undated.recovers_cost_at(span.start_ms),
-    )
-    share_rebuilt(rebuilt, terms, books, prices)
-    if recovers_cost:
-        price_again(terms, span, books, prices)
+    measured = measure_month(ledger, period, horizon or timezone.now(), pool=pool, everything=everything)
+    span, terms, books, rebuilt = measured.span, measured.terms, measured.books, measured.rebuilt
     stored = MonthLine.objects.filter(period=period)
-    touched = _touched_pools(computed, everything=everything or not stored.exists())
+    touched = _touched_pools(measured.allocation, everything=everything or not stored.exists())
     # What a GPU-hour came to, by which preempted time moves in cost recovery, follows from all of the month.
-    by_record = touched is not None and not recovers_cost
+    by_record = touched is not None and not measured.recovers_cost
     moved = records_that_moved(period, rebuilt) if by_record else None
     before = stored_lines(period, books, touched, moved)
-    lines = rate_month(undated, terms, span, books, touched, moved) + adjustments_in(period, books)
+    lines = rate_month(measured.undated, terms, span, books, touched, moved) + adjustments_in(period, books)
     changes = store_lines(period, lines, before, books)
     if touched is None:
         transfers = post_month(period, lines, books)
@@ -103,11 +86,11 @@ def _compute(month: Month, pool: Pool | None, horizon: datetime | None, everythi
     def lines_of(names: Collection[str]) -> Sequence[Line]:
         return lines if touched is None else stored_lines_of(period, books, names)
 
-    if horizon_ms == to_ms(period.ends_at):
+    if span.end_ms == to_ms(period.ends_at):
         reconcile(period, timezone.now())
     only = None if touched is None else changes.accounts
-    statements = draft_statements(ledger, period, to_datetime(horizon_ms), lines_of, timezone.now(), only)
-    return ComputedMonth(month, computed, len(rebuilt.ids), stored.count(), transfers, statements)
+    statements = draft_statements(ledger, period, to_datetime(span.end_ms), lines_of, timezone.now(), only)
+    return ComputedMonth(month, measured.allocation, len(rebuilt.ids), stored.count(), transfers, statements)
 
 
 def _touched_pools(computed: Computed, *, everything: bool) -> set[str] | None:
@@ -126,13 +109,6 @@ def _period(month: Month, ledger: Ledger) -> Period:
     if period.state == PeriodState.CLOSED:
         raise MonthClosed(f"{month} is closed")
     return period
-
-
-def _horizon_ms(period: Period, wanted: datetime) -> int:
-    """The last whole hour, inside the month, and never before where it already was."""
-    last_hour_ms = to_ms(wanted) // MS_PER_HOUR * MS_PER_HOUR
-    stored_ms = to_ms(period.horizon_at or period.starts_at)
-    return min(max(last_hour_ms, stored_ms, to_ms(period.starts_at)), to_ms(period.ends_at))
 
 
 def months_to_compute(now: datetime) -> list[Month]:
@@ -158,6 +134,6 @@ def months_to_compute(now: datetime) -> list[Month]:
 def is_up_to_date(month: Month, now: datetime) -> bool:
     """Whether computing the month would change nothing: its horizon is reached and none of its time is dirty."""
     period = Period.objects.filter(month=str(month)).first()
-    if period is None or period.horizon_at is None or _horizon_ms(period, now) > to_ms(period.horizon_at):
+    if period is None or period.horizon_at is None or computed_up_to(period, now) > to_ms(period.horizon_at):
         return False
     return not DirtySpan.objects.filter(span__overlap=(period.starts_at, period.ends_at)).exists()

@@ -246,7 +246,7 @@ def _taken_back() -> Iterator[None]:
 
 def _share_again(terms: MonthTerms, span: Span, undated: UndatedTerms, books: Accounts) -> None:
     """Who answers for a preemption stands in its record, and what it costs follows from prices."""
-    ids = rebuild_preemptions(span, span.end_ms, terms, books, undated, everything=True).ids
+    ids = rebuild_preemptions(span, terms, books, undated, everything=True).ids
     share_preemptions(ids, terms, books, PreemptionPrices(undated, terms.rating.prices))
 
 

@@ -52,19 +52,19 @@ class Rebuilt:
 
 def rebuild_preemptions(
     span: Span,
-    horizon_ms: int,
     terms: MonthTerms,
     accounts: Accounts,
     undated: UndatedTerms,
     *,
     everything: bool = False,
 ) -> Rebuilt:
-    """Measure again what is out of date among preemptions decided before the end of `span`.
+    """Measure again what is out of date among preemptions decided before the end of `span`: the month as far as it is
+    computed.
 
     Marks pools dirty where the waiting of their preempted work changed. Runs inside the computation's transaction.
     """
     void = void_events()
-    keys = stale_preemptions(Span(span.start_ms, min(span.end_ms, horizon_ms)), void, everything=everything)
+    keys = stale_preemptions(span, void, everything=everything)
     if not keys:
         return Rebuilt([], [])
     named = {record_id(key) for key in keys}
@@ -74,7 +74,7 @@ def rebuild_preemptions(
     preemptions, conflicts = merge(said.reports, said.resumes)
     works = _measured(preemptions, void)
     pools = {pool.slug: pool for pool in Pool.objects.all()}
-    known_ms = max(horizon_ms, _latest_horizon_ms())
+    known_ms = max(span.end_ms, _latest_horizon_ms())
     records = Records(works, said, pools, void, index, known_ms, terms, accounts, undated).build()
     _replace(keys, records, works, pools)
     _note_conflicts(keys, conflicts, works, pools)
