@@ -360,6 +360,10 @@ ALERT_PROBLEMS: Words = {
     "acknowledged": _("This alert is acknowledged already."),
     "exists": _("That name is taken."),
     "bad_url": _("The address cannot be used: http or https, a host, no user and password."),
+    "private_url": _(
+        "The address leads into a private network, where nothing is sent: the setting LEDGER_WEBHOOK_PRIVATE_NETWORKS "
+        "names those that may be reached."
+    ),
     "bad_addresses": _("Give 1 to 20 e-mail addresses."),
     "bad_threshold": _("The threshold is no decimal number of at least 0."),
     "needs_secret": _("Another host needs its own secret."),

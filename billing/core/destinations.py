@@ -23,6 +23,10 @@ class BadDestination(Told):
     """The address cannot be used; it says why without repeating it."""
 
 
+class PrivateDestination(BadDestination):
+    """The address leads into a network that no setting allows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Destination:
     """scheme, host and port of an address, and what is asked for there (path and query)."""

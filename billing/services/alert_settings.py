@@ -10,9 +10,10 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 
 from billing.core.alerts import KINDS
-from billing.core.destinations import BadDestination, parse_destination
+from billing.core.destinations import BadDestination, PrivateDestination
 from billing.models import AlertRule, AlertSubscription, Channel
 from billing.selectors.alerts import rule_row, subscription_row
+from billing.services.alert_transport import check_destination
 from billing.services.alerts import AlertError
 from ledger.services.audit import Actor, record
 
@@ -52,7 +53,7 @@ def change_rule(rule: AlertRule, values: dict[str, Any], by: Actor) -> AlertRule
 
 
 def create_subscription(values: dict[str, Any], by: Actor) -> AlertSubscription:
-    """Raises AlertError: `exists`, `bad_url`, `bad_addresses`."""
+    """Raises AlertError: `exists`, `bad_url`, `private_url`, `bad_addresses`."""
     _check_reach(values["channel"], values.get("url", ""), values.get("addresses", []))
     try:
         with transaction.atomic():
@@ -65,11 +66,16 @@ def create_subscription(values: dict[str, Any], by: Actor) -> AlertSubscription:
 
 @transaction.atomic
 def change_subscription(one: AlertSubscription, values: dict[str, Any], by: Actor) -> AlertSubscription:
-    """Raises AlertError: `bad_url`, `bad_addresses`, `needs_secret`: another host gets no secret meant for this one."""
+    """What leads where delivery may not go any more can be switched off and changed, not switched on.
+
+    Raises AlertError: `bad_url`, `private_url`, `bad_addresses`, `needs_secret`: another host gets no secret meant for
+    this one.
+    """
     url, before = values.get("url", one.url), subscription_row(one)
     if one.secret and "secret" not in values and urlsplit(url).netloc != urlsplit(one.url).netloc:
         raise AlertError("needs_secret", "another host needs its own secret")
-    _check_reach(one.channel, url, values.get("addresses", one.addresses))
+    if values.get("enabled") or not values.keys().isdisjoint({"url", "addresses"}):
+        _check_reach(one.channel, url, values.get("addresses", one.addresses))
     for name, value in values.items():
         setattr(one, name, value)
     one.save(update_fields=list(values))
@@ -91,6 +97,8 @@ def _check_reach(channel: str, url: str, addresses: list[str]) -> None:
     if addresses:
         raise AlertError("bad_addresses", "only e-mail has addresses")
     try:
-        parse_destination(url)
+        check_destination(url)
+    except PrivateDestination as error:
+        raise AlertError("private_url", str(error)) from None
     except BadDestination as error:
         raise AlertError("bad_url", str(error)) from None

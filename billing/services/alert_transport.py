@@ -10,8 +10,8 @@ import urllib3
 from django.conf import settings
 
 from billing.core.destinations import (
-    BadDestination,
     Destination,
+    PrivateDestination,
     may_connect,
     parse_destination,
     parse_networks,
@@ -68,6 +68,19 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
         pool.close()
 
 
+def check_destination(url: str) -> None:
+    """Whether `post` would send anything there, as far as is known now: a name that nobody knows may be found later.
+
+    Raises:
+        BadDestination: the address cannot be used.
+        PrivateDestination: it leads where it may not.
+    """
+    try:
+        _resolve(parse_destination(url))
+    except NotReached:
+        return
+
+
 def _resolve(destination: Destination) -> str:
     """One address of the host; all of them have to be allowed, so that a name with two faces leads nowhere."""
     try:
@@ -77,7 +90,7 @@ def _resolve(destination: Destination) -> str:
     addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
     allowed = parse_networks(settings.WEBHOOK_PRIVATE_NETWORKS)
     if not addresses or not all(may_connect(address, allowed) for address in addresses):
-        raise BadDestination(sentence("address_private"))
+        raise PrivateDestination(sentence("address_private"))
     return addresses[0]
 
 

@@ -193,6 +193,43 @@ def test_who_may_subscribe(pool: Pool) -> None:
     )
 
 
+PRIVATE = (
+    "http://127.0.0.1:9093/",
+    "http://10.2.3.4/",
+    "https://[::1]/",
+    "http://localhost/",
+    "http://2130706433/",
+)
+
+
+def test_an_address_that_delivery_would_refuse_is_not_saved(pool: Pool, settings: Any) -> None:
+    """By the rule that delivery goes by; what cannot be looked up now may be found later."""
+    settings.WEBHOOK_PRIVATE_NETWORKS = []
+    client, page, path = api(Role.FINANCE), client_of(person(Role.PLATFORM)), f"{API}/alert-subscriptions/"
+    body = {"name": "ops", "channel": "webhook", "url": "https://nobody-knows.invalid/"}
+    made = client.post(path, body, format="json")
+    assert made.status_code == 201
+    own = f"{path}{made.json()['id']}/"
+    form = {"deed": "subscribe", "name": "x", "channel": "alertmanager"}
+    for url in PRIVATE:
+        for answer in (
+            client.post(path, {**body, "name": "x", "url": url}, format="json"),
+            client.patch(own, {"url": url}, format="json"),
+        ):
+            assert (answer.status_code, answer.json()["code"]) == (422, "private_url"), url
+            assert "LEDGER_WEBHOOK_PRIVATE_NETWORKS" in answer.json()["detail"]
+        refused = page.post("/alerts/", {**form, "reach": url})
+        assert refused.status_code == 422, url
+        assert "LEDGER_WEBHOOK_PRIVATE_NETWORKS" in refused.content.decode()
+    assert AlertSubscription.objects.get().url == body["url"]
+    settings.WEBHOOK_PRIVATE_NETWORKS = ["127.0.0.0/8"]
+    assert client.patch(own, {"url": PRIVATE[0]}, format="json").status_code == 200
+    # Where the setting was narrowed since, it can be switched off, and not on again.
+    settings.WEBHOOK_PRIVATE_NETWORKS = []
+    off, on = (client.patch(own, {"enabled": value}, format="json").status_code for value in (False, True))
+    assert (off, on) == (200, 422)
+
+
 def test_the_page_and_its_forms(pool: Pool) -> None:
     alert = alert_of_acme(pool)
     client = client_of(person(Role.PLATFORM))
