@@ -15,7 +15,7 @@ from billing.exports.bill import quantity_text
 from billing.models import PreemptionRecord, Statement, StatementLine
 from billing.selectors.pages_statements import Lines
 from ledger.templatetags.figures import gpu_hours_cell, line_kind, million_tokens, money
-from ledger.templatetags.figures import price as shown_price
+from ledger.templatetags.figures import price_cell as shown_price
 from ledger.views.table_groups import Grouping
 from ledger.views.tables import (
     CATEGORY,

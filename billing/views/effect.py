@@ -27,6 +27,7 @@ from billing.services.policy_comparison import Compared
 from billing.services.proposals import TERMS, propose
 from billing.tasks import go_on_comparing, recompute_open_months
 from billing.views.closing_words import refusal
+from billing.views.days import start_of_day
 from ledger.core.units import micro_text
 from ledger.models import Period
 from ledger.services.audit import Actor
@@ -39,7 +40,15 @@ from ledger.wording_sentences import in_words, kept_in_words
 LONGEST = 100_000
 LONGEST_NUMBER = 18
 PROGRESS = "effect-progress"
-FIELDS = ("deed", "preemption_charged_to", "unreserved_idle", "lend_credit", "valid_from", "document")
+FIELDS = (
+    "deed",
+    "preemption_charged_to",
+    "unreserved_idle",
+    "lend_credit",
+    "lend_share",
+    "valid_from",
+    "document",
+)
 PROBLEMS = {
     "unknown_version": gettext_lazy("There is no such version any more."),
     "failed": gettext_lazy("It could not be computed; the worker's log says why."),
@@ -66,6 +75,10 @@ IDLE_PAYERS = {
     "platform": gettext_lazy("the platform"),
     "proportional": gettext_lazy("tenants, by what they held"),
     "even": gettext_lazy("tenants, evenly"),
+}
+LEND_CREDITS = {
+    "borrower_paid": gettext_lazy("what the borrower paid"),
+    "share": gettext_lazy("a share of the reserved rate"),
 }
 
 
@@ -158,6 +171,8 @@ class EffectPage(ActingPage):
 
     def context(self) -> dict[str, Any]:
         run, rows = self.run, self.compared
+        fields = self.request.POST if self.problem else run.typed if run is not None else {}
+        policy = _policy_in_force()
         return {
             "approval": self.approval,
             "run": run,
@@ -166,14 +181,19 @@ class EffectPage(ActingPage):
             "months": [one.month for one in self.months],
             "is_compared": bool(rows),
             "touched": sum(1 for one in rows if one.difference_micro),
-            "fields": self.request.POST if self.problem else run.typed if run is not None else {},
+            "fields": fields,
             "shown_row": json.dumps(run.asked.get("row", {}), ensure_ascii=False) if run is not None else "",
             "may_propose": self.access.is_finance and self.can_propose,
             "preemption_payers": [
                 (code, PAYERS.get(code, _("by entitlement"))) for code in PREEMPTION_PAYERS
             ],
             "idle_payers": list(IDLE_PAYERS.items()),
-            "policy": Policy.objects.filter(valid_from__lte=timezone.now()).order_by("valid_from").last(),
+            "lend_credits": list(LEND_CREDITS.items()),
+            "lending": {
+                **_lending(policy),
+                **{name: fields[name] for name in _lending(policy) if fields.get(name)},
+            },
+            "policy": policy,
             "unshown": _unshown(run) if run is not None and run.problem else "",
         }
 
@@ -185,7 +205,8 @@ class EffectPage(ActingPage):
             return self._start(form, by, self.approval.payload, approval=self.approval)
         if deed not in ("policy", "document"):
             raise Http404
-        table, row = _policy_of(form) if deed == "policy" else _document_of(form)
+        zone = ledger_of(self.request).billing_time_zone
+        table, row = _policy_of(form, zone) if deed == "policy" else _document_of(form)
         from_document({table: [row]})
         typed = {name: text_of(form, name, LONGEST) for name in FIELDS}
         return self._start(form, by, {"table": table, "row": row}, typed=typed)
@@ -236,19 +257,40 @@ def _unshown(run: EffectRun) -> str:
     return _("That cannot be used: %(why)s") % {"why": kept_in_words(run.detail)}
 
 
-def _policy_of(form: QueryDict) -> tuple[str, dict[str, Any]]:
-    """The policy in force with what was chosen, from a month's start on."""
-    now = Policy.objects.filter(valid_from__lte=timezone.now()).order_by("valid_from").last() or Policy()
+def _policy_in_force() -> Policy:
+    """Where there is none, the defaults of the design."""
+    return Policy.objects.filter(valid_from__lte=timezone.now()).order_by("valid_from").last() or Policy()
+
+
+def _lending(policy: Policy) -> dict[str, str]:
+    """The policy's credit for lending, as the form asks for it."""
+    if policy.lend_credit in LEND_CREDITS:
+        return {"lend_credit": policy.lend_credit, "lend_share": ""}
+    return {"lend_credit": "share", "lend_share": policy.lend_credit}
+
+
+def _policy_of(form: QueryDict, zone: str) -> tuple[str, dict[str, Any]]:
+    """The policy in force with what was chosen, from an instant on; a day means its first one in the billing zone."""
+    now, lend_credit, begins = (
+        _policy_in_force(),
+        text_of(form, "lend_credit", 20),
+        text_of(form, "valid_from", 40),
+    )
+    if lend_credit == "share":
+        lend_credit = text_of(form, "lend_share", 20)
+        if not lend_credit:
+            raise Refused(_("Give the share of the reserved rate, such as 0.5."))
+    day = start_of_day(begins, zone)
     row: dict[str, Any] = {
         "preemption_charged_to": form.get("preemption_charged_to", ""),
         "unreserved_idle": form.get("unreserved_idle", ""),
-        "lend_credit": text_of(form, "lend_credit", 20) or now.lend_credit,
+        "lend_credit": lend_credit or now.lend_credit,
         "min_confidence": micro_text(now.min_confidence_ppm),
         "undelivered_counts_pending": now.undelivered_counts_pending,
         "names_visible": now.names_visible,
         "purpose_payers": now.purpose_payers,
     }
-    return "policy", {**row, "valid_from": text_of(form, "valid_from", 40)}
+    return "policy", {**row, "valid_from": begins if day is None else day.isoformat()}
 
 
 def _document_of(form: QueryDict) -> tuple[str, dict[str, Any]]:

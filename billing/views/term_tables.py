@@ -25,7 +25,7 @@ from billing.models import (
     Statement,
     TokenPrice,
 )
-from billing.views.effect import IDLE_PAYERS, preemption_payer
+from billing.views.effect import IDLE_PAYERS, LEND_CREDITS, preemption_payer
 from ledger.access import Access
 from ledger.core.figures import DASH, THIN_SPACE
 from ledger.core.units import micro_text, parse_micro
@@ -324,8 +324,8 @@ def contracts_table(may_end: bool, access: Access) -> Table:
 
 def lend_credit(value: str) -> str:
     """A rule by its name, or the part of the reserved rate that is credited."""
-    if value == "borrower_paid":
-        return str(_("what the borrower paid"))
+    if value in LEND_CREDITS:
+        return str(LEND_CREDITS[value])
     share = f"{micro_text(parse_micro(value) * 100)}{THIN_SPACE}%"
     return _("%(share)s of the reserved rate") % {"share": share}
 

@@ -30,7 +30,7 @@ from ledger.views.tables import (
     COUNT,
     DAY,
     GPU_HOURS,
-    GPUS,
+    GPUS_TOLD,
     TEXT_FILTER,
     Column,
     Table,
@@ -147,7 +147,7 @@ def facts_table(rows: Callable[[], QuerySet[Level]], back: str) -> Table:
         [
             *level_columns(),
             Column("attempt", _("Attempt"), COUNT, field="attempt"),
-            Column("gpus", _("GPUs"), GPUS, of="milli_gpus", field="milli_gpus"),
+            Column("gpus", _("GPUs"), GPUS_TOLD, of="milli_gpus", field="milli_gpus"),
             Column("identity", _("Identity"), CODE, of=lambda row: str(row.identity)),
             Column(
                 "event",

@@ -190,13 +190,19 @@ def money_cell(amount_micro: Number, currency: str) -> SafeString:
 
 
 @register.filter
-def price(price_micro: Number) -> SafeString:
+def price(price_micro: Number, *, dash: bool = False) -> SafeString:
     """A unit price or an exact amount with all of its places, at least two; the title has it as files and API do."""
     if price_micro is None:
         return _unknown()
     exact = micro_text(int(price_micro))
     text = exact + {-1: ".00", 2: "0"}.get(len(exact) - exact.rfind(".") if "." in exact else -1, "")
-    return _figure(text, exact, dash=True)
+    return _figure(text, exact, dash=dash)
+
+
+@register.filter
+def price_cell(price_micro: Number) -> SafeString:
+    """The same in a dense table: a dash for zero."""
+    return price(price_micro, dash=True)
 
 
 @register.filter
@@ -210,7 +216,13 @@ def signed_percent(text: str | None) -> str:
 
 @register.filter
 def percent(text: str) -> str:
-    return figures.DASH if figures.is_zero(text) else f"{text}{figures.THIN_SPACE}%"
+    return f"{text}{figures.THIN_SPACE}%"
+
+
+@register.filter
+def percent_cell(text: str) -> str:
+    """The same in a dense table: a dash for zero."""
+    return figures.DASH if figures.is_zero(text) else percent(text)
 
 
 @register.filter

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from ledger.models import Correction, Event, Level, LevelKind, PreemptionReport
 from ledger.querysets import visible_to
 from ledger.templatetags.figures import event_type
-from ledger.views.tables import CODE, GPUS, INSTANT, TEXT_FILTER, Column, Table, TablePage
+from ledger.views.tables import CODE, GPUS_TOLD, INSTANT, TEXT_FILTER, Column, Table, TablePage
 from ledger.wording import EVENT_TYPES
 
 # In an address: the day of a statement's line that the reader came from, as `2026-10/acme/33/2026-10-14`.
@@ -126,7 +126,7 @@ def levels_table(rows: Callable[[], QuerySet[Level]], back: str, *, leads_to_poo
                 of=lambda row: str(row.identity) if row.identity else "",
                 can_sort=False,
             ),
-            Column("gpus", _("GPUs"), GPUS, of="milli_gpus", field="milli_gpus"),
+            Column("gpus", _("GPUs"), GPUS_TOLD, of="milli_gpus", field="milli_gpus"),
         ],
         label=_("Booked as"),
     )

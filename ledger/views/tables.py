@@ -101,12 +101,14 @@ NOWRAP = Kind(css="nowrap")
 GPU_HOURS = Kind(cells.gpu_hours_cell, _known(lambda value: gpu_hours_text(int(value))), is_number=True)
 GPU_US = Kind(cells.gpu_us, _known(lambda value: str(int(value))), is_number=True)
 GPUS = Kind(cells.gpus_cell, _known(lambda value: milli_gpus_text(int(value))), is_number=True)
+# What a fact says: 0 is a release, so no dash stands for it.
+GPUS_TOLD = Kind(cells.gpus, GPUS.export, is_number=True)
 COUNT = Kind(cells.count_cell, _plain, is_number=True)
 M_TOKENS = Kind(cells.million_tokens, _known(lambda value: fixed_decimal(int(value), 6)), is_number=True)
-PRICE = Kind(cells.price, _known(micro_text), is_number=True)
+PRICE = Kind(cells.price_cell, _known(micro_text), is_number=True)
 # Text such as '12.5' that core worked out: a share, and a change with its sign.
 PERCENT = Kind(
-    lambda value: cells.percent(value) if value is not None else figures.DASH, _plain, is_number=True
+    lambda value: cells.percent_cell(value) if value is not None else figures.DASH, _plain, is_number=True
 )
 # Millionths of a whole: a percentage on the page, the fraction in CSV, as from the API.
 SHARE = Kind(cells.share, _known(lambda ppm: fixed_decimal(int(ppm), 6)), is_number=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,8 +15,9 @@ from billing import tasks
 from billing.models import Approval, Contract, EffectRun, Policy, RateCard, RunState
 from billing.services import effects, policy_comparison
 from ledger.locks import NAMESPACE, Lock
-from ledger.models import User
+from ledger.models import Ledger, User
 from tests.billing.page_books import client_of
+from tests.billing.page_text import shown_text
 from tests.billing.test_policy_comparison import everything_kept
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres, pytest.mark.usefixtures("no_broker")]
@@ -108,6 +110,8 @@ def test_rates_and_contracts_are_tried_out_as_the_file_says_them(people: dict[st
         {**POLICY, "valid_from": ""},
         {**POLICY, "valid_from": "soon"},
         {**POLICY, "lend_credit": "a lot"},
+        {**POLICY, "lend_credit": "share"},
+        {**POLICY, "lend_credit": "share", "lend_share": "1.5"},
         {"deed": "document", "document": ""},
         {"deed": "document", "document": "[[contract"},
         {"deed": "document", "document": "x = " + "[" * 5000},
@@ -129,6 +133,31 @@ def test_what_says_nothing_usable_is_refused_with_a_reason(
     assert response.status_code == 422
     assert 'role="alert"' in response.content.decode()
     assert Approval.objects.count() == 0
+
+
+def test_a_policy_is_chosen_in_words_and_from_a_day(people: dict[str, User]) -> None:
+    """No code is read or typed; a share of the reserved rate and the day it holds from stay in the form."""
+    client = client_of(people["finance"])
+
+    def chosen(body: str) -> list[str]:
+        return re.findall(r"<option [^>]*selected>([^<]*)</option>", body)
+
+    page = client.get(PAGE).content.decode()
+    assert "what the borrower paid" in chosen(page)
+    assert "borrower_paid" not in shown_text(client.get(PAGE))
+    response = client.get(PAGE, headers={"Accept-Language": "zh-hans"})
+    assert "借用方所付金额" in chosen(response.content.decode())
+    Ledger.objects.update(billing_time_zone="Asia/Shanghai")
+    form = {**POLICY, "lend_credit": "share", "lend_share": "0.5", "valid_from": "2100-01-01"}
+    tried = client.get(_asked(client, **form)).content.decode()
+    assert "a share of the reserved rate" in chosen(tried)
+    assert 'name="lend_share" inputmode="decimal" size="6" maxlength="20" value="0.5"' in tried
+    assert 'value="2100-01-01"' in tried
+    row = EffectRun.objects.get().asked["row"]
+    assert (row["lend_credit"], row["valid_from"]) == ("0.5", "2099-12-31T16:00:00+00:00")
+    Policy.objects.update(lend_credit="0.25")
+    page = client.get(PAGE).content.decode()
+    assert "a share of the reserved rate" in chosen(page) and 'value="0.25"' in page
 
 
 @pytest.mark.parametrize("when", ["0001-01-01T00:00:00+08:00", "9999-12-31T23:59:59-08:00"])

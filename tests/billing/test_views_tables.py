@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -10,14 +11,14 @@ from django.core.management import CommandError, call_command
 from django.http import QueryDict
 from django.test import Client
 
-from billing.models import Contract, GpuPrice, Policy, RateCard, StatementLine
+from billing.models import Contract, GpuPrice, Policy, PreemptionRecord, RateCard, StatementLine
 from billing.selectors.changes import Cause
 from billing.services.disputes import open_dispute, reject_dispute
 from billing.services.months import compute_month
 from billing.views.statement_tables import known_since_table
 from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR
-from ledger.models import ServiceClass, Tenant, User
+from ledger.models import Level, ServiceClass, Tenant, User
 from ledger.services.audit import Actor
 from ledger.views.tables import BoundTable
 from tests.billing.level_facts import hour, identity, occupancy
@@ -83,6 +84,29 @@ def test_the_levels_of_an_event_lead_to_pool_and_workload(
     assert f'href="/pools/{books.pool.slug}/"' in body
     assert f'href="/workloads/{books.pool.slug}/wl-3/"' in body
     assert client_of(people["viewer-of-acme"]).get(f"{path}?csv=levels").status_code == 404
+
+
+def test_a_zero_is_a_figure_where_one_thing_is_looked_at(books: Books, finance: Client) -> None:
+    """A dash for zero is for dense tables; of one event, one workload's facts, a line or a preemption it is said."""
+    dash_for_zero = re.compile(r'<data class="figure" value="[-0.]*" title="[-0.]*">–</data>')
+    released = Level.objects.filter(milli_gpus=0).select_related("event")
+    pages = [f"/events/{level.event.source_id}/{level.event.event_id}/" for level in released]
+    assert len(pages) == 7
+    line = StatementLine.objects.filter(statement=books.statement("acme"), unit="gpu_us").first()
+    assert line is not None and line.rounding_micro == 0
+    facts = (
+        finance.get(f"/workloads/{books.pool.slug}/wl-1/").content.decode().partition('id="table-facts"')[2]
+    )
+    free = f"/preemptions/{books.record.pk}/"
+    PreemptionRecord.objects.update(amount_micro=0, charged_to="victim", lost_gpu_us=0)
+    bodies = [finance.get(page).content.decode() for page in (*pages, free)]
+    figures = finance.get(f"/months/{MONTH}/statements/acme/lines/{line.position}/").content.decode()
+    for body in (facts, *bodies, figures.partition('class="key-figures"')[2].partition("</dl>")[0]):
+        assert not dash_for_zero.search(body), body
+        assert '<data class="figure" value="0' in body
+    assert f"0.00</data> {books.statement('acme').currency}</dd>" in bodies[-1]
+    PreemptionRecord.objects.update(amount_micro=None)
+    assert "<dt>Amount</dt><dd>–</dd>" in finance.get(free).content.decode()
 
 
 def test_who_holds_what_is_one_table_over_all_pools(books: Books, finance: Client) -> None:
