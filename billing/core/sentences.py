@@ -113,6 +113,7 @@ EVIDENCE = declare(
         "batch_waits": _("batch %(number)s"),
         "quarantined": "%(reason)s: %(count)s",
         "unattributed_hours": _("%(pool)s: %(hours)s GPU-hours"),
+        "unattributed_in_month": _("%(month)s, closed: %(pool)s: %(hours)s GPU-hours"),
         "differs_by_hours": _("%(what)s: %(measure)s differs by %(hours)s GPU-hours"),
         "differs": _("%(what)s: %(measure)s differs by %(amount)s %(unit)s"),
         "exceptions_found": "%(exception)s: %(count)s",

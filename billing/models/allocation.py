@@ -206,7 +206,10 @@ class TokenDay(models.Model):
 
 
 class BillingFinding(models.Model):
-    """An exception the computation raises for a pool and day or a month; replaced when that part is recomputed."""
+    """An exception the computation raises for a pool and day or a month; replaced when that part is recomputed.
+
+    seen_quantity: how much of it stood when a month was last closed; more than that has yet to be seen by a close.
+    """
 
     id = models.BigAutoField(primary_key=True)
     code = models.CharField(max_length=40)
@@ -215,6 +218,7 @@ class BillingFinding(models.Model):
     starts_at = models.DateTimeField(null=True)
     subject = models.TextField(blank=True)
     quantity = models.BigIntegerField(null=True)
+    seen_quantity = models.BigIntegerField(default=0, db_default=0)
     unit = models.CharField(max_length=16, blank=True)
     detail = models.JSONField(default=dict)
     blocks_close = models.BooleanField(default=True)

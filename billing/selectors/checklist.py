@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Count, F, Q, Sum
+from django.db.models import Count, F, Sum
 from django.utils import timezone
 
 from billing.checks import pairs_equal_lending, slots_conserve_capacity, slots_meet
@@ -38,12 +40,25 @@ from billing.sql.contradictions import TOLD_AFTER_CLOSE
 from ledger.core.periods import to_ms
 from ledger.core.units import gpu_hours_text, micro_text
 from ledger.inbox import inbox_evidence
-from ledger.models import DirtySpan, FactFinding, HolderKind, Period, PeriodState, Source
+from ledger.models import DirtySpan, FactFinding, HolderKind, Period, Source
 from ledger.selectors.silence import waived_until, with_silence_waivers
 
 PROOFS = (slots_conserve_capacity, slots_meet, pairs_equal_lending)
-_PRICE_MISSING = "price_missing"
+_PRICE_MISSING, _UNATTRIBUTED = "price_missing", "unattributed"
+_OF_ITEMS_OF_THEIR_OWN = (_PRICE_MISSING, _UNATTRIBUTED)
 _OCCUPIED = ("reserved_used_gpu_us", "on_demand_gpu_us", "borrowed_gpu_us", "excess_gpu_us")
+
+
+@dataclass(frozen=True, slots=True)
+class _Unseen:
+    """Findings of a closed month beyond what a close has seen. more: of their quantity."""
+
+    month: str
+    code: str
+    pool: str
+    subject: str
+    more: int
+    count: int
 
 
 def month_checklist(
@@ -67,6 +82,7 @@ def unproved_invariants(period: Period) -> list[Sentence]:
 def month_evidence(period: Period, now: datetime, unproved: list[Sentence] | None = None) -> MonthEvidence:
     inbox = inbox_evidence(period.starts_at, period.ends_at)
     not_closed = [str(month) for month in months_not_closed(now)]
+    unseen = _unseen(period, not_closed)
     return MonthEvidence(
         ends_ms=to_ms(period.ends_at),
         now_ms=to_ms(now),
@@ -79,10 +95,10 @@ def month_evidence(period: Period, now: datetime, unproved: list[Sentence] | Non
         quarantined_elsewhere=[
             sentence("quarantined", reason=reason, count=count) for reason, count in inbox.elsewhere
         ],
-        unattributed=_unattributed(period),
+        unattributed=_unattributed(period, unseen),
         unreconciled=unexplained_differences(period),
-        exceptions=_exceptions(period),
-        missing_prices=_missing_prices(period),
+        exceptions=_exceptions(period, unseen),
+        missing_prices=_missing_prices(period, unseen),
         unproved=unproved_invariants(period) if unproved is None else unproved,
         sources=_sources(),
         **_approvals(period),
@@ -90,17 +106,36 @@ def month_evidence(period: Period, now: datetime, unproved: list[Sentence] | Non
     )
 
 
-def _missing_prices(period: Period) -> list[Sentence]:
-    """Of the month, and of closed months where later facts or terms left an adjustment without a price."""
-    waived = ChecklistWaiver.objects.filter(item="prices").values("period")
-    closed = Period.objects.filter(state=PeriodState.CLOSED).exclude(pk__in=waived).values("month")
-    findings = BillingFinding.objects.filter(code=_PRICE_MISSING)
-    found = findings.filter(Q(month=period.month) | Q(month__in=closed)).order_by("month", "subject")
+def _unseen(period: Period, not_closed: list[str]) -> list[_Unseen]:
+    """What computing closed months again brought about, and no close has seen yet: asked of the first month that is
+    not closed. Contradictions are told by `_told_after_close`, which knows when their sides came."""
+    if not not_closed or period.month != not_closed[0]:
+        return []
+    found = BillingFinding.objects.filter(
+        month__lt=period.month, blocks_close=True, quantity__gt=F("seen_quantity")
+    ).exclude(code="level_conflict")
+    rows = found.values_list("month", "code", "pool__slug", "subject").annotate(
+        more=Sum(F("quantity") - F("seen_quantity")), count=Count("pk")
+    )
     return [
-        sentence("price_missing_for", subject=subject)
-        if month == period.month
-        else sentence("price_missing_in_month", month=month, subject=subject)
-        for month, subject in found.values_list("month", "subject")
+        _Unseen(month, code, pool or "", subject, more, count)
+        for month, code, pool, subject, more, count in rows.order_by("month", "code", "pool__slug", "subject")
+    ]
+
+
+def _missing_prices(period: Period, unseen: list[_Unseen]) -> list[Sentence]:
+    """Of the month, and of closed months where later facts or terms left an adjustment without a price."""
+    findings = BillingFinding.objects.filter(code=_PRICE_MISSING, month=period.month).order_by("subject")
+    return [
+        *(
+            sentence("price_missing_in_month", month=one.month, subject=one.subject)
+            for one in unseen
+            if one.code == _PRICE_MISSING
+        ),
+        *(
+            sentence("price_missing_for", subject=subject)
+            for subject in findings.values_list("subject", flat=True)
+        ),
     ]
 
 
@@ -119,8 +154,8 @@ def _behind(period: Period) -> list[Sentence]:
     ]
 
 
-def _unattributed(period: Period) -> list[Sentence]:
-    """Per pool: GPU-hours that were occupied by identities which map to nobody."""
+def _unattributed(period: Period, unseen: list[_Unseen]) -> list[Sentence]:
+    """Per pool: GPU-hours that were occupied by identities which map to nobody; of closed months those that came."""
     held = (
         Allocation.objects.filter(
             holder__kind=HolderKind.UNATTRIBUTED,
@@ -135,38 +170,46 @@ def _unattributed(period: Period) -> list[Sentence]:
         sentence("unattributed_hours", pool=row["pool__slug"], hours=gpu_hours_text(row["gpu_us"]))
         for row in held
         if row["gpu_us"]
+    ] + [
+        sentence("unattributed_in_month", month=one.month, pool=one.pool, hours=gpu_hours_text(one.more))
+        for one in unseen
+        if one.code == _UNATTRIBUTED
     ]
 
 
-def _exceptions(period: Period) -> list[Sentence]:
+def _exceptions(period: Period, unseen: list[_Unseen]) -> list[Sentence]:
     """Blocking findings of the facts and of the computation, counted by code and pool; those with an item of their
     own on the checklist stand there."""
     of_facts = FactFinding.objects.filter(
         blocks_close=True, occurred_at__gte=period.starts_at, occurred_at__lt=period.ends_at
     )
     of_books = BillingFinding.objects.filter(month=period.month, blocks_close=True).exclude(
-        code__in=[_PRICE_MISSING, "unattributed"]
+        code__in=_OF_ITEMS_OF_THEIR_OWN
     )
-    counts: dict[tuple[str, str], int] = {}
+    counts = Counter[tuple[str, str]]()
     for rows in (of_facts, of_books):
         for code, pool, count in rows.values_list("code", "pool__slug").annotate(count=Count("pk")):
-            counts[code, pool or ""] = counts.get((code, pool or ""), 0) + count
+            counts[code, pool or ""] += count
     return [
         sentence("exceptions_of_pool", exception=code, pool=pool, count=count)
         if pool
         else sentence("exceptions_found", exception=code, count=count)
         for (code, pool), count in sorted(counts.items())
-    ] + _told_after_close(period)
+    ] + _told_after_close(period, unseen)
 
 
-def _told_after_close(period: Period) -> list[Sentence]:
-    """Contradictions of closed months that no close has seen yet, counted by month, code and pool."""
+def _told_after_close(period: Period, unseen: list[_Unseen]) -> list[Sentence]:
+    """Contradictions and findings of closed months that no close has seen yet, counted by month, code and pool."""
     with connection.cursor() as cursor:
         cursor.execute(TOLD_AFTER_CLOSE, {"month": period.month})
         rows = cursor.fetchall()
+    counts = Counter({(month, code, pool): count for month, code, pool, count in rows})
+    for one in unseen:
+        if one.code not in _OF_ITEMS_OF_THEIR_OWN:
+            counts[one.month, one.code, one.pool] += one.count
     return [
         sentence("exceptions_of_closed_month", month=month, exception=code, pool=pool, count=count)
-        for month, code, pool, count in rows
+        for (month, code, pool), count in sorted(counts.items())
     ]
 
 

@@ -12,6 +12,7 @@ from billing.core.allocation import PoolSplit
 from billing.models import BillingFinding
 from billing.services.allocation_facts import HolderIndex
 from billing.services.allocation_rows import ServiceFinding
+from billing.services.findings import replace_findings
 from ledger.core.levels import Kind, Levels
 from ledger.core.periods import Month, Span, to_datetime, utc_days
 from ledger.models import Level, Period, PeriodState, Pool
@@ -102,12 +103,12 @@ def write_findings(
     missed_ms: int,
 ) -> int:
     """Replace this computation's findings of the pool's days: one per day, code and subject, quantities added."""
-    BillingFinding.objects.filter(
+    standing = BillingFinding.objects.filter(
         pool=pool,
         code__in=FINDINGS,
         starts_at__gte=to_datetime(span.start_ms),
         starts_at__lt=to_datetime(span.end_ms),
-    ).delete()
+    )
     days = np.array([day.start_ms for day in utc_days(span)], np.int64)
     slugs = index.holders.slugs
     sums: dict[tuple[int, str, str, str], int] = {}
@@ -131,7 +132,7 @@ def write_findings(
         note(span.start_ms, "capacity_unknown", pool.slug, missed_ms, "ms")
     for event, instant_ms in _dated_conflicts(conflicts, span, month):
         note(instant_ms, "level_conflict", f"event {event}", 1, "facts")
-    BillingFinding.objects.bulk_create(
+    noted = (
         BillingFinding(
             code=code,
             month=str(month),
@@ -144,4 +145,5 @@ def write_findings(
         )
         for (day, code, subject, unit), quantity in sorted(sums.items())
     )
+    replace_findings(standing, noted)
     return len(sums)

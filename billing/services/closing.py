@@ -24,6 +24,7 @@ from billing.selectors.undated import undated_terms
 from billing.services.adjustments import adjust_closed_months
 from billing.services.annexes import freeze_annexes
 from billing.services.announcements import announce_close
+from billing.services.findings import mark_findings_seen
 from billing.services.months import compute_month
 from billing.services.periods import PeriodError, ensure_period
 from billing.services.snapshot import in_snapshot
@@ -190,6 +191,7 @@ def _issue(run: CloseRun, now: datetime) -> Sentence:
     period.refresh_from_db()
     _refuse_if_blocked(period, now, unproved)
     issued, head = _seal_statements(period, drafts, now)
+    mark_findings_seen(period)
     closed_with = undated_terms().now.as_json()
     closed = {"state": PeriodState.CLOSED, "cut_sequence": cut, "closed_at": now, "closed_with": closed_with}
     Period.objects.filter(pk=period.pk).update(**closed)

@@ -22,6 +22,7 @@ from billing.selectors.lines import unpriced_lines
 from billing.selectors.quantities import gpu_quantities, lent_pairs, pool_costs, pool_quantities, token_use
 from billing.selectors.terms import MonthTerms
 from billing.selectors.undated import UndatedTerms
+from billing.services.findings import replace_findings
 from billing.services.line_columns import columns_of
 from billing.services.preemption_lines import preemption_lines
 from billing.services.preemption_prices import PreemptionPrices
@@ -115,10 +116,8 @@ def store_lines(period: Period, lines: Sequence[Line], before: Sequence[Line], a
 def note_missing_prices(period: Period, lines: Sequence[Line]) -> None:
     """Replace the month's findings of prices that its lines lack."""
     pools = {pool.slug: pool for pool in Pool.objects.all()}
-    BillingFinding.objects.filter(month=period.month, code__in=RATING_CODES).delete()
-    BillingFinding.objects.bulk_create(
-        _finding(period, found, pools) for found in missing_prices(list(lines))
-    )
+    standing = BillingFinding.objects.filter(month=period.month, code__in=RATING_CODES)
+    replace_findings(standing, (_finding(period, found, pools) for found in missing_prices(list(lines))))
 
 
 def _row(period: Period, line: Line, accounts: Accounts, pools: dict[str, Pool]) -> MonthLine:

@@ -207,6 +207,10 @@ def test_evidence_and_steps_are_in_the_readers_language(pool: Pool) -> None:
             "kueue-bj wl-7：抢占相差 \u22122 次",
         ),
         (
+            sentence("unattributed_in_month", month="2026-09", pool="bj-h100", hours="3"),
+            "2026年9月（已关账）：bj-h100：3 GPU 卡时",
+        ),
+        (
             sentence(
                 "exceptions_of_closed_month", month="2026-09", exception="level_conflict", pool="bj", count=2
             ),

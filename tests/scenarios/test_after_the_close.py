@@ -6,7 +6,7 @@ October: acme reserves 8 of 16 GPUs and holds 2 for ten hours, beta holds 4 on d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from importlib import import_module
 from typing import Any
@@ -15,7 +15,15 @@ import pytest
 from django.db import connection, transaction
 
 from billing.core.sentences import Sentence
-from billing.models import Approval, CloseRun, Decision, PreemptionRecord, StatementLine
+from billing.models import (
+    Approval,
+    BillingFinding,
+    CloseRun,
+    Decision,
+    GpuPrice,
+    PreemptionRecord,
+    StatementLine,
+)
 from billing.selectors.checklist import month_checklist
 from billing.services.adjustments import closed_months_that_changed
 from billing.services.closing import STEPS, run_close, start_close
@@ -25,6 +33,7 @@ from billing.services.months import compute_month, is_up_to_date
 from billing.services.overrides import request_override
 from billing.services.periods import open_review
 from billing.tasks import recompute_open_months
+from ledger.core.periods import Month
 from ledger.core.units import MICRO_PER_UNIT
 from ledger.models import Ledger, Period, Source, Tenant
 from ledger.services.masters import map_identity
@@ -352,9 +361,22 @@ def _kept_alike_by_the_migration() -> None:
     assert october.get().closed_with == kept
 
 
-def _exceptions_of(month: str, now: datetime) -> list[str]:
+def _evidence(month: str, now: datetime, *codes: str) -> list[str]:
     items = month_checklist(Period.objects.get(pk=month), now)
-    return [str(one) for item in items if item.code == "exceptions" for one in item.evidence]
+    return [str(one) for item in items if item.code in codes for one in item.evidence]
+
+
+def _exceptions_of(month: str, now: datetime) -> list[str]:
+    return _evidence(month, now, "exceptions")
+
+
+def _answered_for(month: Month, now: datetime) -> None:
+    """Reviewed, and closed by somebody who answers for whatever blocks it."""
+    Ledger.objects.update(options={"approvals": False})
+    Source.objects.update(complete_until=now)
+    open_review(month, ANNA, now=now)
+    request_override(Period.objects.get(pk=str(month)), "known", ANNA, now=now)
+    close(month, now)
 
 
 def test_a_contradiction_told_after_the_close_blocks_the_next_one(october: None) -> None:
@@ -400,3 +422,80 @@ def test_a_contradiction_that_was_closed_over_is_told_of_once(october: None) -> 
     tell(holds("gamma", 7, 1), holds("gamma", 8, 0))
     adjust()
     assert _exceptions_of("2026-11", NOVEMBER_5) == []
+
+
+NOBODY = {"kind": "user", "value": "nobody"}
+COMPUTED = ("exceptions", "attribution", "prices")
+
+
+def _late_without_capacity(hour: float) -> None:
+    terms(pool=[{"slug": "new", "cluster": "bj", "gpu_model": "H100"}])
+    tell(holds("gamma", hour, 1, "wl-new", pool="new"), holds("gamma", hour + 1, 0, "wl-new", pool="new"))
+
+
+def _late_of_nobody(hour: float) -> None:
+    workload = f"wl-who-{hour}"
+    tell(holds("", hour, 1, workload, identity=NOBODY), holds("", hour + 1, 0, workload, identity=NOBODY))
+
+
+def _late_without_price(hour: float) -> None:
+    # No card prices what beta and gamma then hold, on demand.
+    GpuPrice.objects.filter(category__in=("on_demand", "borrowed")).delete()
+    tell(holds("gamma", hour, 1), holds("gamma", hour + 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("late", "told"),
+    [
+        (_late_without_capacity, ["2026-10, closed: capacity_unknown new: 1"]),
+        (_late_of_nobody, ["2026-10, closed: h100: 1 GPU-hours"]),
+        (_late_without_price, ["2026-10: tenant:beta on_demand", "2026-10: tenant:gamma on_demand"]),
+    ],
+    ids=["capacity", "tenant", "price"],
+)
+def test_what_a_late_fact_lacks_blocks_the_next_close_once(
+    october: None, late: Callable[[float], None], told: list[str]
+) -> None:
+    close()
+    late(5)
+    adjust()
+    Source.objects.update(complete_until=DECEMBER_5)
+    open_review(NEXT_MONTH, ANNA, now=DECEMBER_5)
+    assert _evidence("2026-11", DECEMBER_5, *COMPUTED) == told
+    assert run_close(start_close(NEXT_MONTH, ANNA).pk, now=DECEMBER_5).state == "blocked"
+    _answered_for(NEXT_MONTH, DECEMBER_5)
+    # October is computed once more, and finds the same as what was answered for.
+    tell(holds("acme", 5, 1, "wl-more"), holds("acme", 6, 0, "wl-more"))
+    adjust(DECEMBER_5)
+    assert _evidence("2026-12", DECEMBER_5, *COMPUTED) == []
+
+
+def test_what_comes_on_top_of_what_a_month_was_closed_over_is_told(october: None) -> None:
+    """An hour of nobody's was answered for in October. The one that came after its close was not; and once the first
+    is mapped away, as much again is new."""
+    _late_of_nobody(5)
+    _answered_for(MONTH, NOVEMBER_5)
+    adjust()
+    assert _evidence("2026-11", NOVEMBER_5, *COMPUTED) == []
+    _late_of_nobody(6)
+    adjust()
+    assert _evidence("2026-11", NOVEMBER_5, *COMPUTED) == ["2026-10, closed: h100: 1 GPU-hours"]
+    map_identity("user", "nobody", Tenant.objects.get(holder__slug="gamma"))
+    adjust()
+    assert _evidence("2026-11", NOVEMBER_5, *COMPUTED) == []
+    close(NEXT_MONTH, DECEMBER_5)
+
+
+def test_findings_of_months_that_were_closed_before_were_seen_but_for_prices_that_lack_since(
+    october: None,
+) -> None:
+    _late_of_nobody(5)
+    _answered_for(MONTH, NOVEMBER_5)
+    _late_without_price(7)
+    adjust()
+    asked = _evidence("2026-11", NOVEMBER_5, *COMPUTED)
+    assert "2026-10: tenant:gamma on_demand" in asked
+    BillingFinding.objects.update(seen_quantity=0)
+    with connection.cursor() as cursor:
+        cursor.execute(import_module("billing.migrations.0030_seen_findings").SEEN)
+    assert _evidence("2026-11", NOVEMBER_5, *COMPUTED) == asked
