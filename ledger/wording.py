@@ -329,6 +329,7 @@ ALERT_FIGURES: Words = {
     "forecast": _("Forecast"),
     "lag": _("Lag"),
     "silence": _("Silent for"),
+    "never": _("Nothing ever came, for"),
     "allowed": _("Allowed"),
     "gpu_hours": _("GPU time"),
     "lasted": _("Lasted"),

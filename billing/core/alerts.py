@@ -178,23 +178,41 @@ def quota_drift(rule: Rule, stretches: Iterable[DriftStretch], now_ms: int) -> I
         yield Finding(subject, one.starts_ms, opens_ms, evidence, one.ends_ms, tenant=one.tenant)
 
 
-def ingest_lag(rule: Rule, newest_ms: int | None, now_ms: int) -> Iterator[Finding]:
-    """The newest event of any source is older than the threshold. A ledger that never had one does not lag."""
-    if newest_ms is None:
-        return
-    allowed_ms = rule.threshold_micro * MS_PER_MINUTE // MICRO_PER_UNIT
-    if now_ms - newest_ms > allowed_ms:
-        evidence = {"lag": lapse(now_ms - newest_ms), "allowed": lapse(allowed_ms)}
-        yield Finding("ledger", newest_ms, newest_ms + allowed_ms, evidence)
-
-
 @dataclass(frozen=True, slots=True)
 class SourceClock:
-    """watermark_ms: time of its newest event. allowed_s: its own `silence_after`; None = the rule's threshold."""
+    """heard_ms: time of its newest event. allowed_s: its own `silence_after`; None = the rule's threshold.
+
+    is_new: set up, and nothing ever came; heard_ms is since when that is waited for.
+    """
 
     name: str
-    watermark_ms: int
+    heard_ms: int
     allowed_s: int | None
+    is_new: bool = False
+
+    def silent(self, allowed_ms: int, now_ms: int) -> Iterator[Finding]:
+        """What there is to say once it is silent for longer than it may be."""
+        silent_ms = now_ms - self.heard_ms
+        if silent_ms > allowed_ms:
+            told = "never" if self.is_new else "silence"
+            evidence = {told: lapse(silent_ms), "allowed": lapse(allowed_ms)}
+            yield Finding(f"source#{self.name}", self.heard_ms, self.heard_ms + allowed_ms, evidence)
+
+
+def ingest_lag(
+    rule: Rule, newest_ms: int | None, sources: Iterable[SourceClock], now_ms: int
+) -> Iterator[Finding]:
+    """The newest event of any source is older than the threshold, or one that was set up that long ago never sent any.
+
+    A source with a limit of its own is silent_source's. A ledger without either does not lag.
+    """
+    allowed_ms = rule.threshold_micro * MS_PER_MINUTE // MICRO_PER_UNIT
+    if newest_ms is not None and now_ms - newest_ms > allowed_ms:
+        evidence = {"lag": lapse(now_ms - newest_ms), "allowed": lapse(allowed_ms)}
+        yield Finding("ledger", newest_ms, newest_ms + allowed_ms, evidence)
+    for source in sources:
+        if source.is_new and source.allowed_s is None:
+            yield from source.silent(allowed_ms, now_ms)
 
 
 def silent_source(rule: Rule, sources: Iterable[SourceClock], now_ms: int) -> Iterator[Finding]:
@@ -202,11 +220,8 @@ def silent_source(rule: Rule, sources: Iterable[SourceClock], now_ms: int) -> It
     of_rule_ms = rule.threshold_micro * MS_PER_MINUTE // MICRO_PER_UNIT
     for source in sources:
         allowed_ms = of_rule_ms if source.allowed_s is None else source.allowed_s * MS_PER_SECOND
-        silent_ms = now_ms - source.watermark_ms
-        if allowed_ms and silent_ms > allowed_ms:
-            evidence = {"silence": lapse(silent_ms), "allowed": lapse(allowed_ms)}
-            opens_ms = source.watermark_ms + allowed_ms
-            yield Finding(f"source#{source.name}", source.watermark_ms, opens_ms, evidence)
+        if allowed_ms:
+            yield from source.silent(allowed_ms, now_ms)
 
 
 # Measured over the last `lasting_s`

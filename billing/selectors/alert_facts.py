@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from django.db import connection
-from django.db.models import Max
+from django.db.models import Max, Q
 
 from billing.core import alerts as core
 from billing.core.alert_episodes import ShortStretch
@@ -27,6 +27,7 @@ from ledger.access import Access
 from ledger.core.periods import Month, Span, to_datetime, to_ms
 from ledger.core.units import MS_PER_SECOND
 from ledger.models import Ledger, Pool, Role, Source
+from ledger.selectors.silence import heard_at, with_silence_waivers
 
 
 @dataclass
@@ -127,12 +128,9 @@ class Facts:
 
     @cached_property
     def sources(self) -> list[core.SourceClock]:
-        rows = Source.objects.filter(retired_at=None, watermark_at__isnull=False).order_by("uri")
-        return [
-            core.SourceClock(str(source), to_ms(source.watermark_at), source.silence_after_s)
-            for source in rows
-            if source.watermark_at is not None
-        ]
+        """Those in use that have sent something, or that the configuration names: the latter are waited for."""
+        in_use = Source.objects.filter(Q(watermark_at__isnull=False) | Q(name__isnull=False), retired_at=None)
+        return [_clock(source) for source in with_silence_waivers(in_use).order_by("uri")]
 
     @cached_property
     def reserving(self) -> dict[int, set[int]]:
@@ -141,3 +139,10 @@ class Facts:
         for pool, tenant in self._rows(sql.RESERVING, 0, at=to_datetime(self.now_ms), void=self.void):
             found[pool].add(tenant)
         return found
+
+
+def _clock(source: Source) -> core.SourceClock:
+    if source.watermark_at is not None:
+        return core.SourceClock(str(source), to_ms(source.watermark_at), source.silence_after_s)
+    since = max(source.registered_at, heard_at(source) or source.registered_at)
+    return core.SourceClock(str(source), to_ms(since), source.silence_after_s, is_new=True)

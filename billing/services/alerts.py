@@ -45,7 +45,7 @@ LOOKS: dict[str, Look] = {
     "rejections": lambda rule, facts: core.rejections(rule, facts.rejected(rule.lasting_s), facts.now_ms),
     "budget": lambda rule, facts: core.budget(rule, facts.budgets, facts.now_ms),
     "budget_forecast": lambda rule, facts: core.budget_forecast(rule, facts.budgets, facts.now_ms),
-    "ingest_lag": lambda rule, facts: core.ingest_lag(rule, facts.newest_ms, facts.now_ms),
+    "ingest_lag": lambda rule, facts: core.ingest_lag(rule, facts.newest_ms, facts.sources, facts.now_ms),
     "unattributed": lambda rule, facts: core.unattributed(
         rule, facts.unattributed(rule.lasting_s), facts.now_ms
     ),

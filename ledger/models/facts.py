@@ -11,19 +11,25 @@ from django.contrib.postgres.fields import DateTimeRangeField
 from django.contrib.postgres.indexes import GistIndex
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Now
+from django.utils import timezone
 
 from ledger.models.choices import EventType, LevelKind, Outcome, Purpose, ServiceClass, WorkloadKind
 from ledger.models.masters import Identity, ModelName, Pool, Service
 
 
 class Source(models.Model):
-    """An emitter of events, named by its CloudEvents `source`. Seen first = registered; configuration names it."""
+    """An emitter of events, named by its CloudEvents `source`. Seen first = registered; configuration names it.
+
+    registered_at: since when it is waited for; of those from before this was kept, since the ledger's upgrade.
+    """
 
     uri = models.CharField(max_length=512, unique=True, db_collation="C")
     name = models.CharField(max_length=100, unique=True, null=True, blank=True)
     adapter = models.CharField(max_length=40, default="cloudevents")
     config = models.JSONField(default=dict, blank=True)
     silence_after_s = models.PositiveIntegerField(null=True, blank=True)
+    registered_at = models.DateTimeField(default=timezone.now, db_default=Now())
     watermark_at = models.DateTimeField(null=True, blank=True, help_text="greatest event time booked")
     complete_until = models.DateTimeField(null=True, blank=True, help_text="signed off up to here")
     retired_at = models.DateTimeField(null=True, blank=True)

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, transaction
 
 from billing.models import Alert, AlertRule, Budget, Calibration
-from billing.selectors.alert_words import figures_of
+from billing.selectors.alert_words import figures_of, message_of
 from billing.services import alerts as services
 from billing.services.alerts import AlertError, acknowledge_alert, evaluate_alerts, resolve_alert
 from billing.services.months import compute_month
@@ -343,6 +343,51 @@ def test_lag_and_silence(pool: Pool) -> None:
     Source.objects.filter(uri="/quiet").update(watermark_at=hour(2))
     evaluate_alerts(hour(2.1))
     assert set(Alert.objects.values_list("state", flat=True)) == {"resolved"}
+
+
+def test_a_source_that_is_set_up_and_never_sent_anything(pool: Pool) -> None:
+    """Silence by its own limit, lag where it has none, from when it was set up or last answered for."""
+    rule("ingest_lag", threshold=60)
+    rule("silent_source")
+    Source.objects.update(watermark_at=hour(9))
+    for name, more in {
+        "limited": {"silence_after_s": 1800},
+        "unlimited": {},
+        "signed-off": {"complete_until": hour(40)},
+        "gone": {"retired_at": hour(1)},
+    }.items():
+        Source.objects.create(uri=f"/{name}", name=name, registered_at=hour(1), **more)
+    # Nobody set this one up: what it sent is refused, and stands in quarantine.
+    Source.objects.create(uri="/unknown", registered_at=hour(1))
+    evaluate_alerts(hour(1.5))
+    assert not Alert.objects.exists()
+    evaluate_alerts(hour(1.75))
+    evaluate_alerts(hour(3))
+    found = Alert.objects.order_by("kind")
+    assert [(one.kind, one.subject, one.started_at, one.opened_at) for one in found] == [
+        ("ingest_lag", "source#unlimited", hour(1), hour(2)),
+        ("silent_source", "source#limited", hour(1), hour(1.5)),
+    ]
+    assert [one.evidence for one in found] == [
+        {"never": {"value": "2", "unit": "h"}, "allowed": {"value": allowed, "unit": unit}}
+        for allowed, unit in (("1", "h"), ("30", "min"))
+    ]
+    message = message_of(found[0], is_resolved=False, base_url="")
+    assert message.title == "Ingest lags behind: unlimited"
+    assert ("Nothing ever came, for", "2 h") in message.lines
+    Source.objects.filter(watermark_at=None).update(watermark_at=hour(3))
+    evaluate_alerts(hour(3.1))
+    assert set(Alert.objects.values_list("state", flat=True)) == {"resolved"}
+
+
+def test_a_ledger_that_never_had_an_event_says_which_sources_are_awaited(pool: Pool) -> None:
+    rule("ingest_lag", threshold=60)
+    Source.objects.update(watermark_at=None)
+    evaluate_alerts(hour(3))
+    assert not Alert.objects.exists()
+    Source.objects.create(uri="/new", name="new", registered_at=hour(1))
+    evaluate_alerts(hour(3))
+    assert [one.subject for one in Alert.objects.all()] == ["source#new"]
 
 
 def test_a_planned_change_is_announced_to_who_reserves_there(pool: Pool) -> None:
