@@ -45,6 +45,11 @@ PROBLEMS = RECORD_PROBLEMS | declare(
         ),
         "days_do_not_add_up": _("the sums by day are not those of the slots"),
         "tenant_days_differ": _("the GPU time kept for forecasts is not that of the sums by day"),
+        "tenant_amounts_differ": _(
+            "the amounts kept for forecasts are not those of the sums by day at the rate card"
+        ),
+        "token_days_differ": _("the tokens by day are not those of the hours of requests"),
+        "counted_tokens_differ": _("the tokens that sources counted are not those of the hours of requests"),
         "not_posted": _("not posted: %(quantity)s %(counted_in)s from %(debit)s to %(credit)s"),
         "transfers_do_not_balance": _("transfers between accounts sum to %(moved)s, not to 0"),
         "token_lines_do_not_balance": _("token lines sum to %(moved)s with the conversion account, not to 0"),

@@ -103,32 +103,60 @@ WHERE (slot.reserved_used, slot.on_demand, slot.borrowed, slot.excess, slot.lent
 GROUP BY 1, 2 ORDER BY 1, 2 LIMIT 100
 """
 
-# 9: what is kept of a tenant's days, for forecasts, holds as much GPU time as the days have. `amounts` are at the rate
-# card as it was when the month was computed: of an open month they are compared with those computed again.
-TENANTS_DAYS_THAT_DIFFER = """
-WITH held AS (
-    SELECT account.tenant_id, (starts_at AT TIME ZONE %(zone)s)::date AS day,
-           sum(reserved_used_gpu_us + on_demand_gpu_us + borrowed_gpu_us + excess_gpu_us) AS gpu_us
-    FROM billing_allocationday day
-    JOIN ledger_account account ON account.id = day.account_id AND account.tenant_id IS NOT NULL
-    WHERE starts_at >= %(from)s AND starts_at < %(horizon)s
-    GROUP BY 1, 2
-), during AS (
-    SELECT tenant_id, min(day) AS held_from, max(day) AS held_to FROM held WHERE gpu_us <> 0 GROUP BY 1
-), list AS (
-    SELECT during.tenant_id, held_from, string_agg(int8send(coalesce(gpu_us, 0)::bigint), '' ORDER BY one.day) AS held
-    FROM during
-    CROSS JOIN generate_series(held_from, held_to, interval '1 day') AS one(day)
-    LEFT JOIN held ON held.tenant_id = during.tenant_id AND held.day = one.day::date
-    GROUP BY 1, 2
+# 7: tokens kept by day, which bills add up, are those of the hours of requests, per pool, tenant and model of a month.
+# A pool may be computed further than the month. Reads the roll-ups of the month.
+TOKEN_DAYS_THAT_DIFFER = """
+WITH ahead AS (
+    SELECT pool_id, max(ends_at) AS ends_at FROM billing_poolslot
+    WHERE starts_at >= %(from)s AND starts_at < %(to)s GROUP BY 1
+), hour AS (
+    SELECT hour.pool_id, coalesce(slug_holder.id, mapping.tenant_id) AS tenant_id, model_id,
+           service_id IS NOT NULL AS served, sum(requests) AS requests, sum(input_tokens) AS input,
+           sum(cached_input_tokens) AS cached, sum(output_tokens) AS output, sum(reasoning_tokens) AS reasoning
+    FROM ledger_usagehour hour
+    LEFT JOIN ahead ON ahead.pool_id = hour.pool_id
+    JOIN ledger_identity identity ON identity.id = hour.identity_id
+    LEFT JOIN ledger_holder slug_holder ON identity.kind = 'tenant' AND slug_holder.slug = identity.value
+    LEFT JOIN ledger_identitymapping mapping ON mapping.identity_id = identity.id AND mapping.validity @> hour.hour
+    WHERE hour.hour >= %(from)s AND hour.hour < greatest(%(horizon)s, ahead.ends_at)
+    GROUP BY 1, 2, 3, 4
+), day AS (
+    SELECT pool_id, tenant_id, model_id, served, sum(requests) AS requests, sum(input_tokens) AS input,
+           sum(cached_input_tokens) AS cached, sum(output_tokens) AS output, sum(reasoning_tokens) AS reasoning
+    FROM billing_tokenday WHERE starts_at >= %(from)s AND starts_at < %(to)s GROUP BY 1, 2, 3, 4
 )
-SELECT holder.slug
-FROM (SELECT tenant_id, held_from, held FROM billing_tenantmonth
-      WHERE period_id = %(month)s AND held_from IS NOT NULL) kept
-FULL JOIN list USING (tenant_id)
+SELECT pool.slug, holder.slug
+FROM hour FULL JOIN day USING (pool_id, tenant_id, model_id, served)
+JOIN ledger_pool pool ON pool.id = pool_id
 JOIN ledger_holder holder ON holder.id = tenant_id
-WHERE (kept.held_from, kept.held) IS DISTINCT FROM (list.held_from, list.held)
-ORDER BY 1 LIMIT 100
+WHERE (hour.requests, hour.input, hour.cached, hour.output, hour.reasoning)
+   IS DISTINCT FROM (day.requests, day.input, day.cached, day.output, day.reasoning)
+GROUP BY 1, 2 ORDER BY 1, 2 LIMIT 100
+"""
+
+# 9: what sources counted adds up to the hours of requests, on the days that were counted, per pool and tenant.
+COUNTED_TOKENS_THAT_DIFFER = """
+WITH counted AS (
+    SELECT day.pool_id, day.starts_at, tokens.tenant, sum(input_tokens) AS input, sum(output_tokens) AS output
+    FROM billing_countedday day JOIN billing_countedtokens tokens USING (pool_id, starts_at)
+    WHERE day.starts_at >= %(from)s AND day.starts_at < %(to)s GROUP BY 1, 2, 3
+), hour AS (
+    SELECT day.pool_id, day.starts_at, coalesce(slug_holder.slug, mapped_holder.slug, 'unattributed') AS tenant,
+           sum(input_tokens) AS input, sum(output_tokens) AS output
+    FROM billing_countedday day
+    JOIN ledger_usagehour hour ON hour.pool_id = day.pool_id AND hour.hour >= day.starts_at
+        AND hour.hour < least(date_trunc('day', day.starts_at, 'UTC') + interval '1 day', %(to)s)
+    JOIN ledger_identity identity ON identity.id = hour.identity_id
+    LEFT JOIN ledger_holder slug_holder ON identity.kind = 'tenant' AND slug_holder.slug = identity.value
+    LEFT JOIN ledger_identitymapping mapping ON mapping.identity_id = identity.id AND mapping.validity @> hour.hour
+    LEFT JOIN ledger_holder mapped_holder ON mapped_holder.id = mapping.tenant_id
+    WHERE day.starts_at >= %(from)s AND day.starts_at < %(to)s GROUP BY 1, 2, 3
+)
+SELECT pool.slug, tenant
+FROM counted FULL JOIN hour USING (pool_id, starts_at, tenant) JOIN ledger_pool pool ON pool.id = pool_id
+WHERE (coalesce(counted.input, 0), coalesce(counted.output, 0))
+   <> (coalesce(hour.input, 0), coalesce(hour.output, 0))
+GROUP BY 1, 2 ORDER BY 1, 2 LIMIT 100
 """
 
 # 11.4: a statement's total, the sum of its lines, and what the tenant's account was charged in the month.

@@ -64,11 +64,17 @@ CHECK_WORDS: dict[str, tuple[Text, Text]] = {
     ),
     "days_equal_slots": (
         gettext_lazy("Days equal slots"),
-        gettext_lazy("What is kept added up by day, for pages and forecasts, is the sum of the slots."),
+        gettext_lazy(
+            "What is kept added up by day, for bills, pages and forecasts, is the sum of the slots and of the hours "
+            "of requests."
+        ),
     ),
     "tenant_days_equal_days": (
         gettext_lazy("Tenants' days equal those of pools"),
-        gettext_lazy("What forecasts go by, each tenant's days, is what was added up by day in every pool."),
+        gettext_lazy(
+            "What forecasts go by, each tenant's days and their amounts, is what was added up by day in every pool, "
+            "at the rate card."
+        ),
     ),
     "posted_is_target": (
         gettext_lazy("Posted is target"),

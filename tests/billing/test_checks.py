@@ -14,7 +14,7 @@ from billing.services.months import compute_month
 from ledger.checks import run_checks
 from ledger.core.periods import Month
 from ledger.management.base import BadInput, CommandFailed
-from ledger.models import Booking, Event, Pool
+from ledger.models import Booking, Event, Period, PeriodState, Pool
 from tests.billing.level_facts import (
     MONTH,
     capacity,
@@ -26,6 +26,7 @@ from tests.billing.level_facts import (
     reservation,
 )
 from tests.billing.preemption_facts import preemption
+from tests.billing.tampering import unguarded
 from tests.billing.test_months import PRICES, rate_card
 from tests.fixtures.made_once import made_once
 
@@ -134,7 +135,7 @@ def test_checking_changes_nothing(books: Pool) -> None:
         (
             "UPDATE billing_tenantmonth SET amounts = overlay(amounts PLACING int8send(1) FROM 1)",
             None,
-            {"books follow from facts"},
+            {"tenants' days equal those of pools", "books follow from facts"},
         ),
         (
             "INSERT INTO billing_tokenday (pool_id, starts_at, tenant_id, model_id, served, requests, input_tokens, "
@@ -142,7 +143,7 @@ def test_checking_changes_nothing(books: Pool) -> None:
             "SELECT pool.id, '2026-10-01T00:00Z', tenant.holder_id, 0, true, 1, 1, 0, 0, 0 "
             "FROM ledger_pool pool, ledger_tenant tenant",
             None,
-            {"books follow from facts"},
+            {"days equal slots", "books follow from facts"},
         ),
         (
             "UPDATE billing_statement SET total_micro = total_micro + 1 WHERE number = '2026-10-acme'",
@@ -195,6 +196,33 @@ def test_tampering_is_found(books: Pool, statement: str, table: str | None, inva
     tamper(statement, table)
     found = {finding.partition(":")[0] for finding in findings()}
     assert found == invariants
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE billing_allocationday SET borrowed_gpu_us = borrowed_gpu_us + 1 WHERE borrowed_gpu_us > 0",
+        "UPDATE billing_tenantmonth SET held = overlay(held PLACING int8send(1) FROM 1)",
+        "UPDATE billing_tenantmonth SET amounts = overlay(amounts PLACING int8send(1) FROM 1)",
+        "DELETE FROM billing_tenantmonth",
+        "INSERT INTO billing_tokenday (pool_id, starts_at, tenant_id, model_id, served, requests, input_tokens, "
+        "cached_input_tokens, output_tokens, reasoning_tokens) "
+        "SELECT pool.id, '2026-10-01T00:00Z', tenant.holder_id, 0, true, 1, 1, 0, 0, 0 "
+        "FROM ledger_pool pool, ledger_tenant tenant",
+        "WITH day AS (INSERT INTO billing_countedday (pool_id, starts_at) "
+        "SELECT id, '2026-10-01T00:00Z' FROM ledger_pool RETURNING pool_id, starts_at) INSERT INTO "
+        "billing_countedtokens (pool_id, starts_at, source_id, tenant, input_tokens, output_tokens) "
+        "SELECT pool_id, starts_at, source.id, 'acme', 1, 0 "
+        "FROM day, ledger_source source",
+    ],
+)
+def test_what_is_derived_of_a_closed_month_is_proved_too(books: Pool, statement: str) -> None:
+    """Nobody computes it again, and forecasts, budgets and bills of the months after it go by it."""
+    with unguarded("ledger_period"):
+        Period.objects.update(state=PeriodState.CLOSED, cut_sequence=1, closed_at=hour(1000))
+    assert findings() == []
+    tamper(statement)
+    assert {finding.partition(":")[2].split()[0] for finding in findings()} == {MONTH}
 
 
 def test_a_trigger_that_was_switched_off_is_found(books: Pool) -> None:

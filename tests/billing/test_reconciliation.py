@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import InternalError, connection, transaction
+from django.db.models import F
 from django.db.utils import IntegrityError
 from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
+from billing.checks import CHECKS, days_equal_slots
 from billing.models import CountedDay, CountedTokens, DifferenceExplanation, ReconciliationLine
 from billing.selectors.checklist import month_checklist
 from billing.selectors.residuals import residuals
 from billing.services.months import compute_month
 from billing.services.reconciliation import count_tokens, reconcile, reconcile_months
+from ledger.checks import run_checks
 from ledger.core.periods import Span, to_datetime, to_ms
 from ledger.models import AuditEntry, FactFinding, Period, Pool, Source, SourceTotal, Tenant
 from ledger.services.tokens import create_api_token
@@ -352,6 +355,13 @@ def test_tokens_are_added_up_once_and_again_only_on_days_that_were_computed_sinc
     CountedTokens.objects.all().delete()
     assert count_tokens(period) == days
     assert list(CountedTokens.objects.order_by("pk").values()) == kept
+    # They add up to the hours of requests, and whatever changes them behind the ledger's back is named.
+    assert run_checks(CHECKS) == []
+    CountedTokens.objects.update(input_tokens=F("input_tokens") + 1)
+    assert list(map(str, days_equal_slots("2026-10"))) == [
+        "days equal slots: 2026-10 bj-h100 acme: "
+        "the tokens that sources counted are not those of the hours of requests"
+    ]
 
 
 def usage_at_the_months_edge() -> dict[str, Any]:
