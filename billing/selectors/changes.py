@@ -20,6 +20,7 @@ from billing.selectors.adjustments import CREDIT_CATEGORIES
 from billing.sql.months import POSTED_LATER
 from ledger.access import Access
 from ledger.models import AuditEntry, Event, IdentityMapping, Period, PeriodState, Transfer, Unit
+from ledger.querysets import visible_to
 
 SHOWN_EVENTS = 50
 # Deeds that change amounts without a fact.
@@ -44,14 +45,17 @@ class ChangedLine:
 
 @dataclass(frozen=True)
 class Cause:
-    """An event that became known since, with the batch it came in."""
+    """An event that became known since, with the batch it came in. is_open: whether the reader may look at it; some
+    name a tenant beside others."""
 
+    source_id: int
     source: str
     event_id: str
     type: str
     occurred_at: datetime
     batch: int
     booked_at: datetime | None
+    is_open: bool = True
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class Deed:
     """A change of masters or terms that somebody made since."""
 
     action: str
+    object_type: str
     object_id: str
     by: str
     recorded_at: datetime
@@ -111,14 +116,17 @@ def _changes(
         mine.select_related("source", "booking").order_by("booking__sequence", "line")[:SHOWN_EVENTS]
     )
     count = mine.count() if len(shown) == SHOWN_EVENTS else len(shown)
+    opens = _open_to(shown, access)
     causes = [
         Cause(
+            event.source_id,
             event.source.uri,
             event.event_id,
             event.get_type_display(),
             event.occurred_at,
             event.booking.batch,
             event.booking.booked_at,
+            event.pk in opens,
         )
         for event in shown
     ]
@@ -228,6 +236,13 @@ def _events(statement: Statement, pools: set[str], late: Q) -> QuerySet[Event]:
     return Event.objects.filter(pk__in=Event.objects.filter(late).filter(of_pools).values("pk"))
 
 
+def _open_to(events: Sequence[Event], access: Access) -> set[int]:
+    ids = {event.pk for event in events}
+    if access.sees_all_tenants or not ids:
+        return ids
+    return set(visible_to(Event.objects.filter(pk__in=ids), access).values_list("pk", flat=True))
+
+
 def _about(tenant_id: int, slug: str) -> Q:
     """Events that name an identity of the tenant's."""
     mapped = IdentityMapping.objects.filter(tenant=tenant_id).values("identity")
@@ -247,6 +262,6 @@ def _deeds(at: datetime | None) -> list[Deed]:
         return []
     entries = AuditEntry.objects.filter(recorded_at__gt=at, object_type__in=_TERMS).order_by("pk")
     return [
-        Deed(entry.action, entry.object_id, entry.actor, entry.recorded_at, entry.reason)
+        Deed(entry.action, entry.object_type, entry.object_id, entry.actor, entry.recorded_at, entry.reason)
         for entry in entries[:SHOWN_EVENTS]
     ]

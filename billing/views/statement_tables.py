@@ -220,8 +220,10 @@ def daily_table(days: MonthOfDays) -> Table:
     )
 
 
-def changes_table(rows: Callable[[], Sequence[ChangedLine]], currency: str) -> Table:
-    """Quantities of GPU time only: what else a line counts is not GPU-hours."""
+def changes_table(
+    rows: Callable[[], Sequence[ChangedLine]], currency: str, link: Callable[[ChangedLine], str | None]
+) -> Table:
+    """Quantities of GPU time only: what else a line counts is not GPU-hours. link: to the line, while there is one."""
 
     def quantity(name: str) -> Callable[[ChangedLine], int | None]:
         return lambda row: getattr(row, name) if row.unit == "gpu_us" else None
@@ -234,7 +236,7 @@ def changes_table(rows: Callable[[], Sequence[ChangedLine]], currency: str) -> T
         "changes",
         rows,
         [
-            Column("what", _("What"), CATEGORY, of="category", filter=TEXT_FILTER),
+            Column("what", _("What"), CATEGORY, of="category", link=link, filter=TEXT_FILTER),
             Column("pool", _("Pool"), filter=TEXT_FILTER),
             *[
                 Column(
@@ -260,11 +262,14 @@ def known_since_table(rows: Callable[[], Sequence[Cause]], *, leads_to_batches: 
     def batch(row: Cause) -> str | None:
         return reverse("ingest:batch", args=[row.batch]) if leads_to_batches else None
 
+    def event(row: Cause) -> str | None:
+        return reverse("ledger:event", args=[row.source_id, row.event_id]) if row.is_open else None
+
     return Table(
         "known_since",
         rows,
         [
-            Column("event", _("Event"), CODE, of="event_id", filter=TEXT_FILTER),
+            Column("event", _("Event"), CODE, of="event_id", link=event, filter=TEXT_FILTER),
             Column("source", _("Source"), CODE, filter=TEXT_FILTER),
             Column("occurred_at", _("When it happened"), INSTANT),
             Column("batch", _("Batch"), COUNT, link=batch),

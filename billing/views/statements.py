@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.core.exceptions import PermissionDenied
@@ -16,6 +17,7 @@ from django.http import (
     QueryDict,
     StreamingHttpResponse,
 )
+from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
@@ -37,7 +39,7 @@ from billing.models import (
 )
 from billing.selectors.borne import BORNE, Borne, borne_for_others, says
 from billing.selectors.capacity_shares import SHARES, PoolShare, shares_of_capacity
-from billing.selectors.changes import Changes, changes_since
+from billing.selectors.changes import ChangedLine, Changes, Deed, changes_since
 from billing.selectors.disputes import credits_asked, credits_waiting, disputes_for
 from billing.selectors.names import Names
 from billing.selectors.pages_bill import (
@@ -90,6 +92,7 @@ from ledger.views.acting import text_of
 from ledger.views.page import Page, billing_zone
 from ledger.views.tables import Table
 from ledger.wording import BRIDGE_STEPS, CATEGORY_MEANINGS
+from ledger.wording_deeds import deed_name, object_name
 
 PREEMPTIONS_A_SIDE = 12
 
@@ -172,6 +175,12 @@ class StatementPage(KnownThenPage, MoneyPage):
     def changes(self) -> Changes | None:
         return changes_since(self.statement, self.access)
 
+    def _line_of(self, changed: ChangedLine) -> str | None:
+        """What is gone from the statement, or only posted in a later month, has no line here."""
+        position = next((line.position for line in self.lines if line.key == changed.key), None)
+        of_statement = [self.statement.period_id, self.statement.tenant.slug]
+        return None if position is None else reverse("billing:statement-line", args=[*of_statement, position])
+
     def tables(self, month: str, tenant: str) -> list[Table]:
         statement, currency = self.statement, self.statement.currency
         sees_ingest = self.access.may_read_ingest
@@ -182,7 +191,7 @@ class StatementPage(KnownThenPage, MoneyPage):
             borne_table(lambda: self.borne, currency),
             disputes_table(lambda: self.disputes, statement),
             daily_table(self.days),
-            changes_table(lambda: self.changes.lines if self.changes else [], currency),
+            changes_table(lambda: self.changes.lines if self.changes else [], currency, self._line_of),
             known_since_table(
                 lambda: self.changes.events if self.changes else [], leads_to_batches=sees_ingest
             ),
@@ -217,6 +226,7 @@ class StatementPage(KnownThenPage, MoneyPage):
             "unpriced": any(line.amount_minor is None for line in lines),
             "proofs": statement_proofs(statement, lines, days.gpu_us),
             "changes": self.changes,
+            "deeds": [_on_the_trail(deed) for deed in self.changes.deeds] if self.changes else [],
             "approval": self._approval(),
             "waiting_credits": self._waiting_credits(),
             "requeued": requeued_of(statement),
@@ -343,6 +353,13 @@ class StatementPdf(Page):
         # The same address answers in several languages, so it is asked for again.
         response["Cache-Control"] = "private, no-cache"
         return response
+
+
+def _on_the_trail(deed: Deed) -> tuple[Deed, str, str]:
+    """With its name and where it stands on the audit trail: such deeds are told only to who may read that."""
+    asked = urlencode({"deeds.action": deed.action, "deeds.object_id": deed.object_id})
+    name = f"{object_name(deed.object_type)}: {deed_name(deed.action)}"
+    return deed, name, f"{reverse('billing:audit')}?{asked}#table-deeds"
 
 
 def _credit_granted(statement: Statement) -> str:

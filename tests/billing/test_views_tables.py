@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import re
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.http import QueryDict
 from django.test import Client
+from django.utils import timezone
 
 from billing.models import Contract, GpuPrice, Policy, PreemptionRecord, RateCard, StatementLine
 from billing.selectors.changes import Cause
@@ -18,8 +20,8 @@ from billing.services.months import compute_month
 from billing.views.statement_tables import known_since_table
 from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR
-from ledger.models import Level, ServiceClass, Tenant, User
-from ledger.services.audit import Actor
+from ledger.models import Booking, Level, ServiceClass, Tenant, User
+from ledger.services.audit import Actor, record
 from ledger.views.tables import BoundTable
 from tests.billing.level_facts import hour, identity, occupancy
 from tests.billing.page_books import (
@@ -182,12 +184,46 @@ def test_what_changed_since_the_approval_is_a_table(
     assert 'id="table-changes"' in finance.get(path).content.decode()
 
 
+def test_what_changed_since_leads_to_each_event_line_and_deed(
+    books: Books, finance: Client, people: dict[str, User]
+) -> None:
+    """Where the reader may look at it: a preemption's report names both sides, and is not for tenants."""
+    path = f"/months/{MONTH}/statements/acme/"
+    finance.post(path, {"deed": "approve", "sha256": books.statement("acme").sha256})
+    for milli, at in ((2_000, 2), (0, 3)):
+        late = occupancy(books.pool, "wl-late", identity("acme"), hour(at), milli, event_id=f"late-{at}")
+        Booking.objects.filter(pk=late.event.booking_id).update(booked_at=timezone.now())
+    occupancy(books.pool, "wl-other", identity("gamma"), hour(9), 0, event_id="late-of-gamma")
+    record(Actor("platform"), "map_identity", "identity", "user:x", reason="a new name")
+    compute_month(Month.parse(MONTH), horizon=hour(HOURS_OF_OCTOBER))
+    line = line_position(books.statement("acme"), "reserved_used")
+    event = f"/events/{late.event.source_id}/late-2/"
+    trail = "/audit/?deeds.action=map_identity&deeds.object_id=user%3Ax#table-deeds"
+    for who, opens in (
+        ("finance", {event, f"{path}lines/{line}/", trail}),
+        ("viewer-of-acme", {event, f"{path}lines/{line}/"}),
+    ):
+        client = client_of(people[who])
+        section = client.get(path).content.decode().partition('id="changes"')[2]
+        found = {
+            html.unescape(url) for url in re.findall(r'href="([^"?][^"]*)"', section.partition("<h2")[0])
+        }
+        assert opens <= found and (trail in found) == (trail in opens), who
+        for url in found - {trail}:
+            assert client.get(url).status_code == 200, (who, url)
+    assert rows_of(finance, trail.partition("#")[0], "deeds")[1][4] == "user:x"
+    hidden = Cause(3, "/tests", "late-1", "preemption", hour(2), 7, None, is_open=False)
+    table = BoundTable(known_since_table(lambda: [hidden], leads_to_batches=False), QueryDict())
+    assert not any(cell.url for line in table.lines for cell in line.cells)
+
+
 def test_events_that_became_known_lead_to_their_batch_where_one_may_see_it() -> None:
     at = datetime(2026, 10, 1, 2, tzinfo=UTC)
-    cause = Cause("/tests", "late-1", "occupancy", at, 7, None)
+    cause = Cause(3, "/tests", "late-1", "occupancy", at, 7, None)
     for leads_on, url in ((True, "/ingest/batches/7/"), (False, None)):
         table = BoundTable(known_since_table(lambda: [cause], leads_to_batches=leads_on), QueryDict())
-        assert [cell.url for line in table.lines for cell in line.cells] == [None, None, None, url, None]
+        event = "/events/3/late-1/"
+        assert [cell.url for line in table.lines for cell in line.cells] == [event, None, None, url, None]
         assert list(table.csv_rows()) == [["late-1", "/tests", "2026-10-01T02:00:00Z", "7", ""]]
 
 
