@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from ingest.core.adapters.base import REASONS as NATIVE_REASONS
+from ingest.core.details import told
 from ingest.core.reasons import REASONS
 from ingest.models import Batch, BatchState, QuarantinedEvent
 from ingest.selectors.identities import Unmapped
@@ -35,6 +36,7 @@ from ledger.views.tables import (
     words,
 )
 from ledger.wording import EVENT_TYPES, MEASURES, QUARANTINE_STATES, SOURCE_STATES, UNITS
+from ledger.wording_sentences import in_words
 
 HOLDERS_A_PAGE = 200  # are ended at once: those that can be seen with their boxes
 
@@ -65,6 +67,11 @@ def _meaning(row: Mapping[str, Any]) -> str:
     return meaning_of(row["reason"])
 
 
+def _detail(row: QuarantinedEvent) -> str:
+    """In the reader's language; files have what was kept."""
+    return in_words(told(row.detail))
+
+
 def meaning_of(reason: str) -> str:
     """What a code of quarantine means, for a person; adapters bring their own."""
     meaning = REASONS.get(reason) or NATIVE_REASONS.get(reason)
@@ -93,7 +100,7 @@ def quarantine_lines_table(rows: Callable[[], QuerySet[QuarantinedEvent]], *, ca
             Column("event", _("Event"), CODE, of="event_id", field="event_id", filter=TEXT_FILTER),
             Column("source", _("Source"), CODE, of="source_uri", field="source_uri", filter=TEXT_FILTER),
             Column("reason", _("Reason"), CODE, field="reason", filter=Filter(exact=True)),
-            Column("detail", _("Detail"), css=lambda row: "wide"),
+            Column("detail", _("Detail"), html=_detail, css=lambda row: "wide"),
             Column("adapter", _("Adapter"), field="adapter"),
             Column("time", _("Time"), INSTANT, of="occurred_at", field="occurred_at", html=_time_of),
             Column(
@@ -379,7 +386,7 @@ def quarantined_table(rows: Callable[[], QuerySet[QuarantinedEvent]]) -> Table:
             Column("line", _("Line"), COUNT, field="line"),
             Column("event", _("Event"), CODE, of="event_id", field="event_id", filter=TEXT_FILTER),
             Column("reason", _("Reason"), CODE, field="reason", filter=Filter()),
-            Column("detail", _("Detail"), css=lambda row: "wide"),
+            Column("detail", _("Detail"), html=_detail, css=lambda row: "wide"),
             Column(
                 "state",
                 _("State"),

@@ -318,3 +318,6 @@ DELIVERIES = declare(
         "address_private": _("the address leads into a private network (LEDGER_WEBHOOK_PRIVATE_NETWORKS)"),
     }
 )
+
+# What a calibration that a re-fit became goes by (billing.services.recalibration); others name their load tests.
+REFITS = declare({"refit_over": _("re-fit over %(window)s")})

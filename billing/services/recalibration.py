@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from billing.core.sentences import Sentence
+from billing.core.sentences import Sentence, sentence
 from billing.models import Approval, Calibration
 from billing.selectors.calibration import Proposal
 from billing.services.proposals import propose
@@ -24,7 +24,7 @@ def accept_refit(
         "model": proposal.model,
         "gpu_model": proposal.gpu_model,
         "valid_from": valid_from,
-        "load_test": f"re-fit over {fitted_over}"[:200],
+        "load_test": str(sentence("refit_over", window=fitted_over))[:200],
         "input_gpu_us_per_1k": proposal.fitted.cost.input_gpu_us_per_1k,
         "cached_input_gpu_us_per_1k": proposal.fitted.cost.cached_input_gpu_us_per_1k,
         "output_gpu_us_per_1k": proposal.fitted.cost.output_gpu_us_per_1k,

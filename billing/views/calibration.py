@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from billing.api.periods import soon
 from billing.charts.planning import calibration_chart
 from billing.core.configuration import ConfigurationError
+from billing.core.sentences import sentence
 from billing.models import Calibration, Decision
 from billing.selectors.calibration import DayOfModel, Proposal, deviations, refit_proposals
 from billing.selectors.pages_calibration import (
@@ -240,6 +241,14 @@ def days_table(rows: Callable[[], Sequence[DayOfModel]]) -> Table:
     )
 
 
+def _tests(row: Calibration) -> str:
+    """What load tests are called, or over which time it was fitted again, in the reader's language."""
+    refit = str(sentence("refit_over", window=""))
+    if not row.load_test.startswith(refit):
+        return row.load_test
+    return in_words(sentence("refit_over", window=row.load_test.removeprefix(refit)))
+
+
 def refits_table(rows: Callable[[], Sequence[Proposal]]) -> Table:
     titles = {"input": _("Input"), "cached_input": _("Cached input"), "output": _("Output")}
     return Table(
@@ -290,7 +299,7 @@ def versions_table(rows: Callable[[], Sequence[Calibration]], may_end: bool) -> 
             Column("until", _("Until"), VALIDITY, of="ended_at"),
             *[_cost_column(f"{name}_gpu_us_per_1k", name, titles[name]) for name in COSTS],
             Column("tolerance_percent", _("Tolerance"), PERCENT, of=lambda row: _percent(row.tolerance_ppm)),
-            Column("load_test", _("From which tests"), css=lambda row: "wide"),
+            Column("load_test", _("From which tests"), html=_tests, css=lambda row: "wide"),
             Column("by", _("Recorded by"), of="recorded_by"),
             Column("reason", _("Reason")),
             Column(

@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 
 from billing.models import Calibration
-from ledger.models import Ledger, ModelName, Outcome, Pool, UsageHour
+from ledger.models import Ledger, Membership, ModelName, Outcome, Pool, Role, UsageHour, User
 from tests.billing.level_facts import hour, make_pool, make_tenants
+from tests.billing.page_books import client_of
 from tests.billing.test_periods_api import client, get, post
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
@@ -92,5 +93,9 @@ def test_a_refit_is_accepted_by_two_people(pool: Pool) -> None:
     assert (accepted.input_gpu_us_per_1k, accepted.output_gpu_us_per_1k) == (3_000, 6_000)
     assert (accepted.tolerance_ppm, accepted.concurrency_per_gpu_milli) == (200_000, 2_500)
     assert (accepted.load_test, accepted.reason) == ("re-fit over 2026-10", "measured")
+    auditor = client_of(User.objects.create_user("zh"))
+    Membership.objects.create(user=User.objects.get(username="zh"), role=Role.AUDITOR)
+    page = auditor.get("/calibration/", headers={"Accept-Language": "zh-hans"}).content.decode()
+    assert "按 2026-10 重新拟合" in page and "re-fit over" not in page
     assert post(finance, "calibrations/accept/", 409, **{**body, "model": "x"})["code"] == "no_refit"
     post(client("platform"), "calibrations/accept/", 403, **body)

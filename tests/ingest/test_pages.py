@@ -113,6 +113,9 @@ def test_the_overview_says_what_needs_a_person() -> None:
         f'href="/ingest/sources/{source.pk}/"' in signed_in(Role.PLATFORM).get("/cluster/").content.decode()
     )
     assert "no tenant has this slug" in body, "codes of quarantine are explained"
+    for path in ("quarantine/", f"batches/{QuarantinedEvent.objects.get().batch_id}/"):
+        told = signed_in(Role.PLATFORM).get(f"/ingest/{path}", headers={"Accept-Language": "zh-hans"})
+        assert "没有名为 &#x27;late&#x27; 的租户" in told.content.decode(), path
 
 
 def test_an_empty_ledger_says_what_to_do() -> None:
