@@ -99,8 +99,12 @@ def newest_fact_at() -> datetime | None:
     return newest
 
 
-def recent_preemptions(access: Access) -> list[PreemptionRecord]:
-    return list(preemption_records(access)[:RECENT_PREEMPTIONS])
+def recent_preemptions(access: Access, until: datetime | None = None) -> list[PreemptionRecord]:
+    """The newest, or the newest by an instant that is over."""
+    records = preemption_records(access)
+    if until is not None:
+        records = records.filter(decided_at__lte=until)
+    return list(records[:RECENT_PREEMPTIONS])
 
 
 def recent_window(now: datetime) -> Span:

@@ -1,10 +1,12 @@
-"""The cluster now, for those who run it."""
+"""The cluster now, or at an instant that is over, for those who run it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
@@ -50,14 +52,28 @@ from ledger.views.tables import (
 
 
 class ClusterPage(TablePage):
-    """What each pool has, holds, keeps waiting and could still give; who preempts, and who is hit again and again."""
+    """What each pool has, holds, keeps waiting and could still give; who preempts, and who is hit again and again.
+
+    `?at=` an instant that is over; without it, or where it is none, now.
+    """
 
     template = "billing/cluster.html"
     allows = staticmethod(runs_the_ledger)
 
     def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         self.now = timezone.now()
+        self.at = self._past()
+        self.now = self.at or self.now
         return super().get(request, **kwargs)
+
+    def _past(self) -> datetime | None:
+        """As an address says it with its offset, or a browser's field in the zone that the page is shown in."""
+        try:
+            found = datetime.fromisoformat(self.request.GET.get("at", "").strip().replace(" ", "+"))
+            found = timezone.make_aware(found) if timezone.is_naive(found) else found
+            return found if to_datetime(0) < found < self.now else None
+        except (ValueError, OverflowError):
+            return None
 
     @cached_property
     def pools(self) -> list[PoolNow]:
@@ -81,11 +97,11 @@ class ClusterPage(TablePage):
 
     def tables(self) -> list[Table]:
         def recent() -> list[Any]:
-            records = recent_preemptions(self.access)
+            records = recent_preemptions(self.access, self.at)
             return [side for record in records for side in shown(record, self.names, self.access)]
 
         return [
-            pools_table(lambda: self.pools, lambda: self.headrooms),
+            pools_table(lambda: self.pools, lambda: self.headrooms, self.at),
             shortages_table(self.shortages),
             preempting_table(lambda: who_is_preempting(self.access, self.window), self.names),
             victims_table(lambda: repeat_victims(self.access, self.window), self.names),
@@ -96,34 +112,40 @@ class ClusterPage(TablePage):
     def context(self) -> dict[str, Any]:
         return {
             "now": self.now,
+            "at": self.at,
             "newest": newest_fact_at(),
             "pools": self.pools,
-            "silent": silent_sources(self.now),
+            "silent": silent_sources(self.now) if self.at is None else [],
             "window_from": to_datetime(self.window.start_ms),
             "window_to": to_datetime(self.window.end_ms),
         }
 
 
-def pool_column(filter: Filter = TEXT_FILTER) -> Column:
-    """The pool of a row, leading to its page."""
+def pool_column(filter: Filter = TEXT_FILTER, at: datetime | None = None) -> Column:
+    """The pool of a row, leading to its page, to the day around `at` where that is given."""
+    day = f"?{urlencode({'zoom': 'day', 'at': at.isoformat()})}#over-time" if at is not None else ""
     return Column(
         "pool",
         _("Pool"),
         NOWRAP,
         of="pool.slug",
-        link=lambda row: reverse("billing:pool", args=[row.pool.slug]),
+        link=lambda row: reverse("billing:pool", args=[row.pool.slug]) + day,
         filter=filter,
     )
 
 
-def pools_table(rows: Callable[[], Sequence[PoolNow]], rooms: Callable[[], dict[int, PoolHeadroom]]) -> Table:
+def pools_table(
+    rows: Callable[[], Sequence[PoolNow]],
+    rooms: Callable[[], dict[int, PoolHeadroom]],
+    at: datetime | None = None,
+) -> Table:
     def room(name: str) -> Callable[[PoolNow], Any]:
         return lambda row: (
             None if row.capacity_milli is None else getattr(rooms()[row.pool.pk].headroom, name)
         )
 
     columns = [
-        pool_column(),
+        pool_column(at=at),
         Column("gpu_model", _("GPU model"), of="pool.gpu_model", filter=TEXT_FILTER),
         Column("capacity", _("Capacity"), GPUS, of="capacity_milli"),
         Column("reserved", _("Reserved"), GPUS, of="reserved_milli"),

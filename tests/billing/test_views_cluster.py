@@ -45,6 +45,32 @@ def test_the_cluster_now_is_the_newest_level_of_each_subject(books: Books, finan
     ]
 
 
+def test_the_cluster_is_looked_at_in_the_past(books: Books, finance: Client) -> None:
+    """As it was then by the same rules as now: levels, headroom, and what had been preempted by then."""
+
+    def shown(at: str) -> tuple[int | None, int, int]:
+        (pool,) = finance.get("/cluster/", {"at": at}).context["pools"]
+        return pool.capacity_milli, pool.held_milli, pool.reserved_milli
+
+    assert (
+        shown("") == shown("soon") == shown("9999-12-31T23:59:59Z") == shown("0001-01-01T00:00") == (0, 0, 0)
+    )
+    capacity, held, reserved = shown("2026-10-01T03:00:00Z")
+    assert (capacity, held, reserved) == shown("2026-10-01T03:00") == shown("2026-10-01T11:00:00 08:00")
+    assert (capacity, held, reserved) == (16_000, 14_000, 12_000)
+    page = finance.get("/cluster/", {"at": "2026-10-01T03:00:00Z"})
+    (row,) = page.context["tables"]["pools"].shown
+    assert (
+        page.context["tables"]["recent"].shown
+        == []
+        != finance.get("/cluster/").context["tables"]["recent"].shown
+    )
+    body = page.content.decode()
+    assert f'/pools/{row.pool.slug}/?zoom=day&amp;at=2026-10-01T03%3A00%3A00%2B00%3A00#over-time"' in body
+    assert 'name="at" required value="2026-10-01T03:00"' in body and 'href="/cluster/">Back to now' in body
+    assert "Back to now" not in finance.get("/cluster/").content.decode()
+
+
 def test_a_higher_attempt_that_is_over_has_ended_the_lower_ones(books: Books, finance: Client) -> None:
     occupancy(books.pool, "wl-9", identity("beta"), hour(11), 16_000)
     occupancy(books.pool, "wl-9", identity("beta"), hour(12), 16_000, attempt=2)
