@@ -17,7 +17,7 @@ from rest_framework.response import Response
 
 from billing.api.actors import actor_of
 from billing.api.questions import filters_of
-from billing.models import Alert, AlertKind, AlertState, Channel, Severity
+from billing.models import Alert, AlertKind, AlertRule, AlertState, Channel, Severity
 from billing.selectors.alerts import (
     alert_row,
     alerts_for,
@@ -41,7 +41,7 @@ from ledger.api.parameters import some_of
 from ledger.api.problems import Problem
 from ledger.api.views import LedgerView, ListView
 from ledger.core.units import parse_micro
-from ledger.models import Pool, Tenant
+from ledger.models import Holder, Pool, Tenant
 from ledger.services.audit import Actor
 
 FILTERS = {
@@ -181,7 +181,7 @@ class AlertsView(ListView):
             rows = rows.filter(**{f"{FILTERS[name]}__in": values})
         field, descending = self.ordering()
         rows = rows.order_by(f"{'-' if descending else ''}{field}", "pk")
-        return self.page_of(rows, alert_row)
+        return self.page_of(rows, alert_row, also=(AlertRule, Pool, Tenant, Holder))
 
 
 class AlertView(LedgerView):
@@ -280,7 +280,7 @@ class AlertRulesView(_RulesView):
     @extend_schema(operation_id="alert_rules_list", responses=RuleRow(many=True))
     def get(self, request: Request) -> Response:
         rows = rules_for(self.access).order_by(f"{'-' if self.ordering()[1] else ''}name")
-        return self.page_of(rows, rule_row)
+        return self.page_of(rows, rule_row, also=(Pool, Tenant, Holder))
 
     @extend_schema(operation_id="alert_rules_create", request=RuleBody, responses={201: RuleRow})
     def post(self, request: Request) -> Response:
@@ -325,7 +325,7 @@ class AlertSubscriptionsView(ListView):
     def get(self, request: Request) -> Response:
         rows = subscriptions_for(self.access)
         rows = rows.order_by(f"{'-' if self.ordering()[1] else ''}name", "pk")
-        return self.page_of(rows, subscription_row)
+        return self.page_of(rows, subscription_row, also=(Tenant, Holder))
 
     @extend_schema(
         operation_id="alert_subscriptions_create", request=SubscriptionBody, responses={201: SubscriptionRow}

@@ -16,7 +16,7 @@ from rest_framework.response import Response
 
 from billing.api.actors import actor_of, is_finance
 from billing.api.periods import ApprovalRow, approval_row, refusals, soon
-from billing.models import Dispute, Statement
+from billing.models import Dispute, DisputeEvent, Statement, StatementLine
 from billing.selectors.disputes import disputes_for
 from billing.selectors.statements import statements_for
 from billing.services.credits import request_credit
@@ -33,7 +33,7 @@ from ledger.api.bodies import body_of
 from ledger.api.problems import Problem
 from ledger.api.views import LedgerView, ListView
 from ledger.core.units import MICRO_PER_UNIT, micro_text
-from ledger.models import Period, Tenant
+from ledger.models import Holder, Period, Tenant
 
 
 class DisputeBody(serializers.Serializer[Any]):
@@ -127,6 +127,9 @@ def _row(dispute: Dispute) -> dict[str, Any]:
     }
 
 
+_SHOWN = (DisputeEvent, Statement, StatementLine, Tenant, Holder)
+
+
 def _statement(access: Access, statement_id: UUID) -> Statement:
     statement = statements_for(access).filter(pk=statement_id).first()
     if statement is None:
@@ -140,7 +143,7 @@ class DisputesView(ListView):
     @extend_schema(operation_id="disputes_list", responses=DisputeRow(many=True))
     def get(self, request: Request) -> Response:
         rows = disputes_for(self.access)
-        return self.page_of(rows, _row)
+        return self.page_of(rows, _row, also=_SHOWN)
 
 
 class StatementDisputesView(ListView):
@@ -157,7 +160,7 @@ class StatementDisputesView(ListView):
     @extend_schema(operation_id="statements_disputes_list", responses=DisputeRow(many=True))
     def get(self, request: Request, statement_id: UUID) -> Response:
         rows = disputes_for(self.access).filter(statement=_statement(self.access, statement_id))
-        return self.page_of(rows, _row)
+        return self.page_of(rows, _row, also=_SHOWN)
 
     @extend_schema(operation_id="statements_dispute", request=DisputeBody, responses={201: DisputeRow})
     def post(self, request: Request, statement_id: UUID) -> Response:

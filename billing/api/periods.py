@@ -295,7 +295,7 @@ class ApprovalsView(ListView):
         rows = Approval.objects.order_by("-requested_at", "pk")
         if "decision" in request.query_params:
             rows = rows.filter(decision=request.query_params["decision"])
-        return self.page_of(rows, approval_row)
+        return self.page_of(rows, approval_row, also=())
 
 
 class ApprovalDecideView(LedgerView):

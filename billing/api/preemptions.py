@@ -56,7 +56,10 @@ class MatrixRow(serializers.Serializer[Any]):
 
 
 class PreemptionsView(ListView):
-    """Who preempted whom, newest first. A tenant sees those that hit it and those that it caused."""
+    """Who preempted whom, newest first. A tenant sees those that hit it and those that it caused.
+
+    As one CSV of more than 2000 rows it has no `ETag`: its amounts and names follow prices, policies and the month.
+    """
 
     parameters = frozenset({"window", *FILTERS})
 

@@ -39,6 +39,7 @@ from ledger.api.parameters import MONTH
 from ledger.api.views import LedgerView, ListView
 from ledger.core.currency import minor_places
 from ledger.core.units import fixed_decimal, gpu_hours_text, micro_text
+from ledger.models import Holder, Tenant
 
 
 class StatementRow(serializers.Serializer[Any]):
@@ -194,7 +195,7 @@ class StatementLinesView(ListView):
             row = line_row(statement, line)
             return {name: row[name] for name in LINE_COLUMNS}
 
-        return self.page_of(lines, to_row)
+        return self.page_of(lines, to_row, also=(Statement, Tenant, Holder))
 
 
 class StatementPreemptionsView(ListView):

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ingest.api.questions import fact_question
-from ingest.selectors.facts import KINDS, facts
+from ingest.selectors.facts import KINDS, NAMED, facts
 from ledger.api.parameters import WINDOW
 from ledger.api.views import ListView
 
@@ -62,4 +62,4 @@ class FactsView(ListView):
     )
     def get(self, request: Request) -> Response:
         found = facts(fact_question(request, self.access), self.access)
-        return self.page_of(found.rows, found.to_row)
+        return self.page_of(found.rows, found.to_row, also=NAMED)

@@ -99,7 +99,7 @@ class QuarantineView(ListView):
             batch_id=number_parameter(request, "batch"),
             state=state,
         )
-        return self.page_of(found, _row)
+        return self.page_of(found, _row, also=())
 
 
 class RetryView(LedgerView):

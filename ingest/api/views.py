@@ -183,7 +183,7 @@ class BatchesView(ListView):
         state = request.query_params.get("state")
         if state is not None:
             found = found.filter(state=state)
-        return self.page_of(found, lambda batch: BatchRow(_row(batch)).data)
+        return self.page_of(found, lambda batch: BatchRow(_row(batch)).data, also=())
 
 
 class BatchView(LedgerView):

@@ -13,11 +13,24 @@ from ledger.access import Access
 from ledger.core.instants import instant_text
 from ledger.core.periods import Span, to_datetime
 from ledger.core.units import milli_gpus_text
-from ledger.models import Level, LevelKind, PreemptionReport, Request
+from ledger.models import (
+    Holder,
+    Identity,
+    Level,
+    LevelKind,
+    ModelName,
+    Pool,
+    PreemptionReport,
+    Request,
+    Service,
+    Source,
+)
 from ledger.models.choices import EventType
 from ledger.querysets import held_by, visible_to
 
 LEVEL_KINDS = tuple(kind.label for kind in LevelKind)
+# What facts are named by; events and bookings, where they come from, never change.
+NAMED = (Pool, Identity, Source, ModelName, Service, Holder)
 KINDS = ("level", *LEVEL_KINDS, "preemption", "request", "usage")
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import Any, ClassVar
 
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.http import Http404
-from django.utils.cache import patch_vary_headers
+from django.utils.cache import get_conditional_response, patch_vary_headers
+from django.utils.translation import get_language
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import MethodNotAllowed, NotAuthenticated
 from rest_framework.permissions import SAFE_METHODS
@@ -181,15 +182,31 @@ class ListView(LedgerView):
             response["Link"] = ", ".join(links)
         return response
 
-    def page_of(self, rows: QuerySet[Any], to_row: Callable[[Any], dict[str, Any]]) -> Response:
-        """One page of rows in a total order; by cursors that name a row (`keyset`) where the order allows it."""
+    def page_of(
+        self,
+        rows: QuerySet[Any],
+        to_row: Callable[[Any], dict[str, Any]],
+        also: Collection[type[Model]] | None = None,
+    ) -> Response:
+        """One page of rows in a total order; by cursors that name a row (`keyset`) where the order allows it.
+
+        also: the tables that `to_row` reads beside the rows' own, but for what never changes; with them the whole list
+        has an ETag before it is read. None: there are too many to look at, or it computes. A tenant gets none that is
+        of whole tables: it would tell when something of others changes.
+        """
         cursor = self.request.query_params.get("cursor", "")
         is_ours = not cursor or keyset.is_key(cursor)
         if self._sorted_by() is not None or not is_ours or not keyset.suits(rows):
             return self.page(lambda offset, limit: list(rows[offset : offset + limit]), to_row)
         size = self._page_size()
+        tag = ""
         if whole_lists.is_wanted(self.request):
             size = whole_lists.ROWS_AT_ONCE
+            if also is not None and (self.access.sees_all_tenants or not also):
+                # Taken first: rows that change meanwhile are newer than their tag, and are sent again.
+                tag = whole_lists.tag_of(rows, also, self._asked())
+                if get_conditional_response(self.request._request, etag=tag) is not None:
+                    return Response(whole_lists.Streamed((), tag))  # the middleware makes it the 304
         try:
             place = keyset.read(rows, cursor) if cursor else None
         except keyset.BadCursor:
@@ -197,7 +214,7 @@ class ListView(LedgerView):
         found = keyset.page_at(rows, place, size + 1)
         is_more = len(found) > size
         if is_more and whole_lists.is_wanted(self.request):
-            return Response(self._whole(found[0], to_row, lambda: whole_lists.stored(rows)))
+            return Response(self._whole(found[0], to_row, lambda: whole_lists.stored(rows), tag))
         is_backwards = place is not None and place.is_backwards
         shown = found[-size:] if is_backwards else found[:size]
         has_next, has_previous = (True, is_more) if is_backwards else (is_more, place is not None)
@@ -206,15 +223,28 @@ class ListView(LedgerView):
             following = self._address(keyset.written(rows, shown[-1], backwards=False))
         if shown and has_previous:
             previous = self._address(keyset.written(rows, shown[0], backwards=True))
-        return self._page_answer([to_row(item) for item in shown], following, previous)
+        answer = self._page_answer([to_row(item) for item in shown], following, previous)
+        if tag:
+            answer["ETag"] = tag
+        return answer
+
+    def _asked(self) -> tuple[object, ...]:
+        """What an answer depends on beside its rows: the question, who asks it, in which language."""
+        access = self.access
+        who = (access.name, sorted(access.roles), sorted(access.tenant_ids))
+        return self.request.get_full_path(), *who, get_language(), self.shown_columns()
 
     def _whole(
-        self, first: Any, to_row: Callable[[Any], dict[str, Any]], items: Callable[[], Iterable[Any]]
+        self,
+        first: Any,
+        to_row: Callable[[Any], dict[str, Any]],
+        items: Callable[[], Iterable[Any]],
+        etag: str = "",
     ) -> whole_lists.Streamed:
         """A list of more rows than are held at once, as CSV."""
         columns = list(self._pick([to_row(first)])[0])
         excel = is_for_spreadsheets(self.request)
-        return whole_lists.file_of(lambda: map(to_row, items()), columns, excel=excel)
+        return whole_lists.file_of(lambda: map(to_row, items()), columns, excel=excel, etag=etag)
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(response, Response) and isinstance(response.data, whole_lists.Streamed):

@@ -11,17 +11,23 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils.translation import gettext, override
 from rest_framework.request import Request
 from rest_framework.test import APIClient, APIRequestFactory
 
+from billing.api.masters import RowsView
 from billing.models import Alert, PreemptionRecord, Statement
+from ingest.api.facts import FactsView
 from ingest.models import Batch
+from ledger.api import keyset, whole_lists
 from ledger.api.views import ListView, _row_fields
-from ledger.models import Event
+from ledger.models import Event, Tenant
 from ledger.services.tokens import create_api_token
 from tests.billing.page_books import MONTH, Books, alert_of_acme, make_books
+from tests.billing.tampering import unguarded
 from tests.fixtures.made_once import made_once
 
 pytestmark = [pytest.mark.django_db, pytest.mark.postgres]
@@ -58,8 +64,8 @@ def books() -> Books:
     return made
 
 
-def api_of(role: str = "finance") -> APIClient:
-    _, secret = create_api_token("conventions", role)
+def api_of(role: str = "finance", *tenants: Tenant) -> APIClient:
+    _, secret = create_api_token("conventions", role, tenants=tenants)
     api = APIClient(raise_request_exception=True)
     api.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
     return api
@@ -159,6 +165,95 @@ def test_a_file_that_is_computed_first_waits_on_disk_and_is_not_sent_twice(
     other = api_of().get(path, {**asked, "by": "pool,tenant"})
     assert other.getvalue() != expected
     assert other.headers["ETag"] != answer.headers["ETag"]
+
+
+# What an answer reads and never changes, or what only tells which rows are meant.
+UNCHANGING = {"ledger_event", "ledger_booking", "ledger_ledger", "ledger_period"}
+# Rows that are made of prices, policies and names as well; masters are never so many that they are not held at once.
+UNTAGGED = {"PreemptionsView"}
+
+
+def test_a_list_that_is_read_while_it_is_sent_has_an_etag_of_all_that_it_is_made_of(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Known before any row is read; it changes with every row of every table that the answer is read from."""
+    monkeypatch.setattr("ledger.api.whole_lists.ROWS_AT_ONCE", 1)
+    tagged: list[list[Any]] = []
+    tag_of = whole_lists.tag_of
+
+    def noted(rows: Any, also: Any, said: object) -> str:
+        tagged.append([rows.model, *also])
+        return tag_of(rows, also, said)
+
+    untagged = set()
+    page_of = ListView.page_of
+
+    def watched(view: Any, rows: Any, to_row: Any, also: Any = None) -> Any:
+        if also is None and keyset.suits(rows):
+            untagged.add(type(view).__name__)
+        return page_of(view, rows, to_row, also)
+
+    monkeypatch.setattr("ledger.api.whole_lists.tag_of", noted)
+    monkeypatch.setattr(ListView, "page_of", watched)
+    api, other, wrong = api_of(), api_of("auditor"), []
+    kinds = [
+        ("/api/v1/facts/", view, {"kind": kind})
+        for kind in ("preemption", "request")
+        for view in (FactsView,)
+    ]
+    for pattern, view, more in [*((*one, {}) for one in LISTS), *kinds]:
+        path, asked = filled(pattern), {**needed(view), **more, "format": "csv"}
+        if view.__name__ == "PlanView":
+            asked["pool"] = books.pool.slug
+        tagged.clear()
+        with CaptureQueriesContext(connection) as made:
+            answer = api.get(path, asked)
+            answer.getvalue()
+        if not tagged:
+            continue
+        tag = answer.headers["ETag"]
+        tables = {model._meta.db_table for model in tagged[0]}
+        asked_of = [one["sql"] for one in made if "ledger_apitoken" not in one["sql"]]
+        read = {table for sql in asked_of for table in re.findall(r'(?:FROM|JOIN) "(\w+)"', sql)}
+        if read - tables - UNCHANGING:
+            wrong.append((pattern, more, "reads more than its ETag is of", read - tables))
+        with CaptureQueriesContext(connection) as made:
+            again = api.get(path, asked, headers={"If-None-Match": tag})
+        if (again.status_code, again.content, again.headers["ETag"]) != (304, b"", tag):
+            wrong.append((pattern, "no 304", again.status_code))
+        rows = f'"{tagged[0][0]._meta.db_table}"'
+        if any(f"FROM {rows}" in one["sql"] and "hashtextextended" not in one["sql"] for one in made):
+            wrong.append((pattern, "reads rows first"))
+        if other.get(path, asked).headers["ETag"] == tag:
+            wrong.append((pattern, "another who asks"))
+        for table in tables:
+            if _tag_once_touched(table, api, path, asked) == tag:
+                wrong.append((pattern, "is the same after a change", table))
+    assert wrong == []
+    tagged.clear()
+    mine = api_of("tenant_viewer", Tenant.objects.get(holder__slug="acme"))
+    for path in ("/api/v1/facts/", "/api/v1/alerts/"):
+        assert len(mine.get(path, {"format": "csv"}).getvalue().splitlines()) > 1
+    assert tagged == []  # nothing tells it when a row of others changes
+    masters = {view.__name__ for _pattern, view in LISTS if issubclass(view, RowsView)}
+    assert untagged - masters == UNTAGGED
+
+
+def _tag_once_touched(table: str, api: APIClient, path: str, asked: dict[str, str]) -> str:
+    """With one more version of each row of a table; something else where it has none."""
+    with transaction.atomic():
+        with unguarded(table), connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
+                "AND attgenerated = '' ORDER BY attnum LIMIT 1",
+                [table],
+            )
+            (column,) = cursor.fetchone()
+            cursor.execute(f'UPDATE "{table}" SET "{column}" = "{column}"')
+            is_touched = cursor.rowcount > 0
+        found = api.get(path, asked).headers["ETag"] if is_touched else "no row"
+        transaction.set_rollback(True)
+    return found
 
 
 def test_a_list_too_long_to_compute_as_one_file_says_so(
