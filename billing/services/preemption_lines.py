@@ -25,7 +25,6 @@ from billing.services.preemption_shares import (
 )
 from billing.services.preemptions import Rebuilt
 from billing.sql.preemptions import LINES_WITHOUT_RECORD
-from ledger.core.apportion import largest_remainder
 from ledger.core.periods import Span, to_datetime, to_ms, utc_days
 from ledger.models import Period
 
@@ -144,7 +143,11 @@ def _delay_credits(terms: MonthTerms, span: Span, accounts: Accounts) -> Iterato
 def _hurt_by_day(
     span: Span, accounts: Accounts, names: set[str]
 ) -> dict[tuple[str, int], list[tuple[Share, int]]]:
-    """(account, day) -> its shares with what each waited in that day; lost only in the day of the decision."""
+    """(account, day) -> its shares with what each waited in that day; lost only in the day of the decision.
+
+    What a share waited up to the end of a day is its part of what the record did, as reports of the month say it: the
+    days of a share add up to the share of the days.
+    """
     starts_at, ends_at = to_datetime(span.start_ms), to_datetime(span.end_ms)
     records = (
         PreemptionRecord.objects.filter(decided_at__lt=ends_at, queued_only=False)
@@ -156,15 +159,17 @@ def _hurt_by_day(
     for record in records:
         rows = sorted(record.shares.all(), key=lambda row: row.account_id)
         shares = [stored_share(row, accounts) for row in rows]
+        until = 0
         for day in utc_days(span):
             decided_here = day.start_ms <= to_ms(record.decided_at) < day.end_ms
             waited = sum(_waited(wait, day, span) for wait in record.waits.all())
             if not waited and not decided_here:
                 continue
-            parts = largest_remainder(waited, [share.milli_gpus for share in shares])
-            for share, part in zip(shares, parts, strict=True):
+            before, until = until, until + waited
+            for share in shares:
                 if share.account in names:
                     lost = share.lost_gpu_us if decided_here else None
+                    part = share.part.of(until) - share.part.of(before)
                     found[share.account, day.start_ms].append((replace(share, lost_gpu_us=lost), part))
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +24,7 @@ from billing.models import (
     TokenPrice,
 )
 from billing.selectors.accounts import accounts
+from billing.selectors.allocations import requeued
 from billing.services.months import compute_month
 from ledger.checks import run_checks
 from ledger.core.periods import Month
@@ -32,6 +34,7 @@ from ledger.models import (
     Event,
     Identity,
     Ledger,
+    LevelKind,
     ModelName,
     Outcome,
     Pool,
@@ -43,6 +46,7 @@ from ledger.models import (
 )
 from tests.billing.level_facts import (
     MONTH,
+    book,
     capacity,
     hour,
     identity,
@@ -245,6 +249,31 @@ def test_a_delay_credit_for_entitled_time_that_waited_or_was_lost(cluster: Pool)
     assert amounts()[PLATFORM, "preemption_lost"] == 24
     # While it waits its idle reservation is not delivered, which is the platform's.
     assert amounts()[PLATFORM, "undelivered"] == 8
+
+
+def test_delay_credits_of_a_shared_service_are_for_what_its_tenants_waited(cluster: Pool) -> None:
+    """1.001 GPUs lose 5 hours and wait 45, over two midnights, divided 3 : 1 as the report says; whole milli-GPUs would
+    be 751 and 250."""
+    for tenant in ("acme", "beta"):
+        contract(tenant, delay_credit_micro_per_gpu_hour=MICRO_PER_UNIT)
+    chat = identity("chat", "service")
+    book(cluster, LevelKind.RESERVATION, "r-chat", hour(0), 6_000, identity=chat)
+    occupancy(cluster, "chat-1", chat, hour(0), 1_001)
+    occupancy(cluster, "chat-1", chat, hour(5), 0)
+    preemption(cluster, hour(5), "chat-1", chat, 1_001, cause="capacity_lost")
+    Booking.objects.update(received=Event.objects.count(), booked=Event.objects.count())
+    compute_month(OCTOBER, horizon=hour(50))
+    assert run_checks(CHECKS) == []
+    names = accounts().names
+    credited: Counter[str] = Counter()
+    for line in MonthLine.objects.filter(category="delay_credit"):
+        credited[names[line.account_id].removeprefix("tenant:")] += int(line.quantity)
+    reported = {
+        row.tenant: row.waiting_gpu_us + row.lost_gpu_us for row in requeued(OCTOBER.span("UTC"), hour(50))
+    }
+    assert len(credited) == 2
+    assert reported == credited
+    assert credited["acme"] == 1_001 * 50 * 3_600_000 * 3 // 4
 
 
 def test_in_cost_recovery_preempted_time_has_the_months_derived_price(cluster: Pool) -> None:
