@@ -206,22 +206,24 @@ def test_an_address_that_delivery_would_refuse_is_not_saved(pool: Pool, settings
     """By the rule that delivery goes by; what cannot be looked up now may be found later."""
     settings.WEBHOOK_PRIVATE_NETWORKS = []
     client, page, path = api(Role.FINANCE), client_of(person(Role.PLATFORM)), f"{API}/alert-subscriptions/"
-    body = {"name": "ops", "channel": "webhook", "url": "https://nobody-knows.invalid/"}
-    made = client.post(path, body, format="json")
+    asked = {"name": "ops", "channel": "webhook", "url": "https://nobody-knows.invalid/"}
+    made = client.post(path, asked, format="json")
     assert made.status_code == 201
     own = f"{path}{made.json()['id']}/"
     form = {"deed": "subscribe", "name": "x", "channel": "alertmanager"}
     for url in PRIVATE:
         for answer in (
-            client.post(path, {**body, "name": "x", "url": url}, format="json"),
+            client.post(path, {**asked, "name": "x", "url": url}, format="json"),
             client.patch(own, {"url": url}, format="json"),
         ):
             assert (answer.status_code, answer.json()["code"]) == (422, "private_url"), url
             assert "LEDGER_WEBHOOK_PRIVATE_NETWORKS" in answer.json()["detail"]
         refused = page.post("/alerts/", {**form, "reach": url})
         assert refused.status_code == 422, url
-        assert "LEDGER_WEBHOOK_PRIVATE_NETWORKS" in refused.content.decode()
-    assert AlertSubscription.objects.get().url == body["url"]
+        body = refused.content.decode()
+        assert "LEDGER_WEBHOOK_PRIVATE_NETWORKS" in body and url not in body
+        assert 'maxlength="100" value="x"' in body and '<option value="alertmanager" selected>' in body
+    assert AlertSubscription.objects.get().url == asked["url"]
     settings.WEBHOOK_PRIVATE_NETWORKS = ["127.0.0.0/8"]
     assert client.patch(own, {"url": PRIVATE[0]}, format="json").status_code == 200
     # Where the setting was narrowed since, it can be switched off, and not on again.

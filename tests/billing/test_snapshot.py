@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from billing.models import PreemptionRecord
-from billing.services import months
+from billing.services import measuring
 from billing.services.months import compute_month
 from ledger.core.periods import Month
 from ledger.core.units import GPU_US_PER_GPU_HOUR
@@ -51,18 +51,18 @@ def elsewhere(work: Any) -> None:
 def test_a_resume_that_is_booked_between_two_steps_is_computed_next_time(
     waiting: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = months.compute_allocation
+    original = measuring.compute_allocation
 
     def with_an_arrival(*args: Any, **options: Any) -> Any:
         elsewhere(lambda: resume(waiting, "p1", hour(5)))
         return original(*args, **options)
 
-    monkeypatch.setattr(months, "compute_allocation", with_an_arrival)
+    monkeypatch.setattr(measuring, "compute_allocation", with_an_arrival)
     compute_month(OCTOBER, horizon=hour(10))
     assert PreemptionRecord.objects.get().waits_until is None
     assert DirtySpan.objects.filter(span__startswith=hour(5)).exists()
 
-    monkeypatch.setattr(months, "compute_allocation", original)
+    monkeypatch.setattr(measuring, "compute_allocation", original)
     compute_month(OCTOBER, horizon=hour(10))
     record = PreemptionRecord.objects.get()
     assert (record.waits_until, record.waiting_gpu_us) == (hour(5), 3 * GPU_US_PER_GPU_HOUR)

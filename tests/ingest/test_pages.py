@@ -118,6 +118,14 @@ def test_the_overview_says_what_needs_a_person() -> None:
         assert "没有名为 &#x27;late&#x27; 的租户" in told.content.decode(), path
 
 
+def test_a_source_that_never_sent_anything_says_since_when_it_is_waited_for() -> None:
+    client, new = signed_in(Role.PLATFORM), Source.objects.create(uri="/new", name="new")
+    page = f"/ingest/sources/{new.pk}/"
+    assert "<dt>Waited for since</dt>" in client.get(page).content.decode()
+    Source.objects.update(watermark_at=NOON)
+    assert "Waited for since" not in client.get(page).content.decode()
+
+
 def test_an_empty_ledger_says_what_to_do() -> None:
     client = signed_in(Role.PLATFORM)
     assert "import_events" in client.get("/ingest/").content.decode()
