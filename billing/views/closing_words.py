@@ -26,7 +26,9 @@ REMEDIES: dict[str, Text] = {
         "an adjustment; dismiss what shall never be booked."
     ),
     "attribution": _("Map the identity to a tenant; its GPU time moves from suspense to that bill."),
-    "exceptions": _("Each exception on this page says what to do about it."),
+    "exceptions": _(
+        "Each exception on this page, or on that of the closed month that it names, says what to do about it."
+    ),
     "prices": _("Add the price to the rate card; the amounts follow."),
     "conservation": _(
         "This is a defect of the ledger, not of the data: do not close over it; tell who runs it."
