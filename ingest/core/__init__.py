@@ -1,8 +1,8 @@
 """How facts get in, in plain Python: bytes to typed events or to the reason why not (events.md).
 
 An ordinary event passes `unpack` (a body to single events), `parse` (one event, with `events` for its type, `fields`
-for its values, `reasons` for why it is refused, `details` for that in the reader's language, `instants` for when what
-was refused speaks of) and `fact_rows` (the row that it becomes).
+for its values, `reasons` for why it is refused, `details` and `native_details` for that in the reader's language,
+`instants` for when what was refused speaks of) and `fact_rows` (the row that it becomes).
 
 Requests come by the million and take a fast way to the same result: `body` and `json_array` cut, `request_lines` reads
 a chunk of lines at once (`line_shapes`, `request_structs` where lines have too many shapes), over `spans`, `columns`

@@ -1,8 +1,8 @@
 """What quarantine says of one value or line, as sentences of declared codes.
 
 Its rows keep finished English, as it came in: a refusal travels as text, inside of lines that stand for refused records
-and in bulk. So a page takes the English for what was declared here. What is not, such as what only one adapter says,
-stays as it is.
+and in bulk. So a page takes the English for what was declared here, and in `native_details`. What is not stays as it
+is.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 
+from ingest.core.native_details import OF_ADAPTERS
 from ledger.core.sentences import Sentence, declare
 
 DEEPEST = 8
@@ -109,7 +110,7 @@ DETAILS = declare(
         "detail_pruned": _("the requests of its day were pruned"),
         "detail_many_days": _("one batch may bring requests of at most %(most)s days"),
         "detail_not_allowed": _("the sender's token may not speak for this source"),
-        # Native records (adapters.base, native, json_records, csv).
+        # Native records of any kind (adapters.base, native, json_records, csv).
         "detail_other_shape": _(
             "a field is missing or is of another type than this source writes: %(problem)s"
         ),
@@ -166,20 +167,24 @@ def told(detail: str, depth: int = DEEPEST) -> Sentence | str:
     if found := _CUT_OFF.fullmatch(detail):
         inner = told(found[1], depth - 1)
         return Sentence("detail_cut_off", {"problem": inner, "size": found[2], "kept": found[3]})
-    return _declared(detail) or detail
+    return _declared(detail, depth) or detail
 
 
-def _declared(detail: str) -> Sentence | None:
+def _declared(detail: str, depth: int) -> Sentence | None:
     for code, pattern in _patterns():
         if found := pattern.fullmatch(detail):
-            return Sentence(code, found.groupdict())
+            values = found.groupdict()
+            inner = {"problem": told(values["problem"], depth - 1)} if "problem" in values else {}
+            return Sentence(code, {**values, **inner})
     return None
 
 
 @cache
 def _patterns() -> list[tuple[str, re.Pattern[str]]]:
     """The most telling first: what has the most words of its own."""
-    by_words = sorted({**DETAILS, **OF_MSGSPEC}.items(), key=lambda one: -len(_VALUE.sub("", one[1])))
+    by_words = sorted(
+        {**DETAILS, **OF_MSGSPEC, **OF_ADAPTERS}.items(), key=lambda one: -len(_VALUE.sub("", one[1]))
+    )
     return [(code, re.compile(_pattern(english), re.DOTALL)) for code, english in by_words]
 
 

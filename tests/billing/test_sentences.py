@@ -17,6 +17,7 @@ from billing.core.sentences import CHECKLIST
 from billing.views.closing_words import REFUSALS
 from billing.views.reconciliation_tables import PROBLEMS as EXPLAINING
 from ingest.core.details import DETAILS, OF_MSGSPEC
+from ingest.core.native_details import OF_ADAPTERS
 from ledger.core.sentences import Sentence, declare, declared, on_pages, read, sentence, spelled_out
 from ledger.wording import DISPUTE_PROBLEMS
 from ledger.wording_sentences import gist, in_words, kept_in_words
@@ -66,7 +67,7 @@ def test_every_declared_code_is_used() -> None:
             for word in re.findall(r"\"(\w+)\"", path.read_text()):
                 texts[word] += 1
     # Of the codes of items, which the checklist lists; what quarantine says is taken for its code (test_details).
-    made_of_names = set(CHECKLIST) | set(DETAILS) | set(OF_MSGSPEC)
+    made_of_names = {*CHECKLIST, *DETAILS, *OF_MSGSPEC, *OF_ADAPTERS}
     assert [code for code in declared() if texts[code] < 2 and code not in made_of_names] == []
 
 
