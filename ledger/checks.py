@@ -17,7 +17,8 @@ from ledger.core.record_sentences import Sentence, sentence
 from ledger.core.transfers import posting_id
 from ledger.models import Account, Booking, Transfer, Unit
 
-# Tables whose rows nobody may change; a trigger refuses it (migrations 0002_guards, 0003_audit, 0005_silence_waivers).
+# Tables whose rows nobody may change; triggers refuse it (migrations 0002_guards, 0003_audit, 0005_silence_waivers,
+# 0017_never_emptied).
 APPEND_ONLY = (
     "ledger_event",
     "ledger_level",
@@ -142,14 +143,17 @@ WHERE booking.sequence IS NOT NULL AND booking.booked <> coalesce(present.rows, 
 
 
 def the_record_is_guarded(month: str | None) -> Iterator[Finding]:
-    """Facts and transfers are append-only by trigger; a trigger that was dropped or disabled is found."""
+    """Facts and transfers are append-only by triggers; one that was dropped or disabled is found, of partitions too."""
+    guards: dict[str, set[str]] = {table: set() for table in APPEND_ONLY}
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT tgrelid::regclass::text FROM pg_trigger WHERE tgname = 'append_only' AND tgenabled <> 'D'"
+            "SELECT tgrelid::regclass::text, tgname, tgenabled <> 'D' FROM pg_trigger "
+            "WHERE tgname IN ('append_only', 'never_emptied') ORDER BY 1"
         )
-        guarded = {name for (name,) in cursor.fetchall()}
-    for table in APPEND_ONLY:
-        if table not in guarded:
+        for table, name, is_enabled in cursor.fetchall():
+            guards.setdefault(table, set()).update([name] if is_enabled else [])
+    for table, enabled in guards.items():
+        if "never_emptied" not in enabled or (table in APPEND_ONLY and "append_only" not in enabled):
             yield Finding("facts_are_append_only", table, sentence("trigger_missing"))
 
 

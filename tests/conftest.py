@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+from django.dispatch import receiver
 from django.utils import translation
 from hypothesis import HealthCheck, Verbosity
 from hypothesis import settings as hypothesis_settings
@@ -48,6 +51,13 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev")
 )
+
+
+@receiver(connection_created)
+def may_empty_tables(connection: BaseDatabaseWrapper, **_: object) -> None:
+    """Tests that commit leave their tables to TRUNCATE, which guarded ones refuse everybody else."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET ledger.emptied_by_tests = 'yes'")
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,11 @@ def create_partition(day: date) -> list[sql.Composed]:
         sql.SQL("ALTER TABLE ledger_request ATTACH PARTITION {} FOR VALUES FROM ({}) TO ({})").format(
             name, *bounds
         ),
+        # The guard of its rows came with the table it belongs to; that against TRUNCATE is each table's own.
+        sql.SQL(
+            "CREATE TRIGGER never_emptied BEFORE TRUNCATE ON {} "
+            "FOR EACH STATEMENT EXECUTE FUNCTION ledger_refuse_emptying()"
+        ).format(name),
     ]
 
 
