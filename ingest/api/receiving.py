@@ -7,7 +7,19 @@ from typing import Any
 from rest_framework.request import Request
 
 from ingest.core.parse import Rejected, parse_lines
-from ingest.core.unpack import CONTENT_TYPES, ENCODINGS, SINGLE, Broken, Limits, cut, media_type, unpack
+from ingest.core.unpack import (
+    CONTENT_TYPES,
+    ENCODINGS,
+    SINGLE,
+    Broken,
+    Limits,
+    NotText,
+    checked_text,
+    cut,
+    encoding_of,
+    media_type,
+    unpack,
+)
 from ingest.services.inbox import Body
 from ledger.api.problems import Problem
 
@@ -25,7 +37,10 @@ def read_body(request: Request, limits: Limits) -> Body:
     encoding = request.META.get("HTTP_CONTENT_ENCODING", "").strip().lower()
     if encoding not in ENCODINGS:
         raise Problem(415, "unsupported_encoding", "Content-Encoding must be gzip, zstd or none.")
-    return Body(_bytes_of(request, limits.body_bytes), content_type, encoding)
+    content = _bytes_of(request, limits.body_bytes)
+    if encoding in ("", "identity") and (packed := encoding_of(content)):
+        raise Problem(415, "undeclared_encoding", f"The body is {packed}: send Content-Encoding: {packed}.")
+    return Body(content, content_type, encoding)
 
 
 def _bytes_of(request: Request, limit: int) -> bytes:
@@ -51,9 +66,8 @@ def count_events(body: Body, limits: Limits) -> int:
     is_single = media_type(body.content_type) == SINGLE
     events = 0
     try:
-        for group in cut(
-            unpack([body.content], body.encoding, limits.unpacked_bytes), body.content_type, limits
-        ):
+        unpacked = unpack([body.content], body.encoding, limits.unpacked_bytes)
+        for group in cut(checked_text(unpacked), body.content_type, limits):
             events += len(group.raw) - group.raw.count(b"")
             if is_single and any(raw.strip() and raw.lstrip()[:1] != b"{" for raw in map(bytes, group.raw)):
                 raise Problem(400, "not_object", "An event is a JSON object.")
@@ -62,6 +76,8 @@ def count_events(body: Body, limits: Limits) -> int:
                     _refuse_what_is_no_event(verdict)
     except Broken as broken:
         raise Problem(_STATUS.get(broken.reason, 400), broken.reason, broken.detail) from None
+    except NotText:
+        raise Problem(400, "not_text", "The body is neither text nor a compression of text.") from None
     if not events:
         raise Problem(400, "no_events", "The body holds no event.")
     return events

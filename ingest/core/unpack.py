@@ -6,8 +6,10 @@ stream with `Broken`; everything before it has been given by then.
 
 from __future__ import annotations
 
+import codecs
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 
@@ -42,6 +44,59 @@ def unpack(chunks: Iterable[bytes], encoding: str, limit_bytes: int) -> Iterator
                 yield kept
             raise Broken("unpacked_too_large", f"the body unpacks to more than {limit_bytes} bytes")
         yield block
+
+
+class NotText(ValueError):
+    """What is to be read is no text and no known compression of it: not one bad line among others, but most of it."""
+
+
+_MAGIC = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    # Frames to skip, which parallel packers begin with.
+    **{bytes([n, 0x2A, 0x4D, 0x18]): "zstd" for n in range(0x50, 0x60)},
+}
+
+
+def encoding_of(beginning: bytes) -> str:
+    """The compression that the first bytes tell; none where they tell none."""
+    return next((encoding for magic, encoding in _MAGIC.items() if beginning.startswith(magic)), "")
+
+
+def unpack_file(chunks: Iterable[bytes], limit_bytes: int) -> Iterator[bytes]:
+    """`unpack` of what nobody has said the compression of. The first chunk has its first bytes.
+
+    Raises:
+        Broken: as `unpack`.
+        NotText: before anything is given.
+    """
+    rest = iter(chunks)
+    first = next(rest, b"")
+    return checked_text(unpack(chain((first,), rest), encoding_of(first), limit_bytes))
+
+
+def checked_text(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same blocks; raises `NotText` where the first is none. Lines that begin as JSON does are left to `parse`."""
+    is_judged = False
+    for block in blocks:
+        if not is_judged and block:
+            *lines, broken_off = block.split(b"\n")
+            bad = sum(len(line) for line in lines if not _may_be_text(line))
+            bad += 0 if _may_be_text(broken_off, is_whole=False) else len(broken_off)
+            if 2 * bad > len(block):
+                raise NotText("neither text nor gzip or zstd of text")
+            is_judged = True
+        yield block
+
+
+def _may_be_text(line: bytes, is_whole: bool = True) -> bool:
+    if line.lstrip()[:1] in (b"{", b"["):
+        return True
+    try:
+        codecs.utf_8_decode(line, "strict", is_whole)
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in line
 
 
 def _plain(chunks: Iterable[bytes]) -> Iterator[bytes]:

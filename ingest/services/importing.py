@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from django.db import transaction
 
 from ingest.core.parse import Rejected, parse_lines, refused_line, rejected_rest
-from ingest.core.unpack import BATCH, NDJSON, Broken, Limits, Lines, cut, unpack
+from ingest.core.unpack import BATCH, NDJSON, Broken, Limits, Lines, cut, unpack_file
 from ingest.models import Batch, BatchState
 from ingest.services.booking import Judged, Receipt, book_batch
 from ingest.services.inbox import Body, accept_batch
@@ -41,12 +41,16 @@ class Part:
         return len(self.raw) >= BATCH_EVENTS or self.size >= BATCH_BYTES
 
 
-def parts_of(chunks: Iterable[bytes], encoding: str, content_type: str = "") -> Iterator[Part]:
-    """Cut a file into parts at the ends of events. An unreadable rest becomes a last line that says so."""
+def parts_of(chunks: Iterable[bytes]) -> Iterator[Part]:
+    """Cut a file into parts at the ends of events. An unreadable rest becomes a last line that says so.
+
+    Raises:
+        NotText: before the first part.
+    """
     part = Part(1)
     last = 0
     try:
-        for group in cut(unpack(chunks, encoding, _FILE_LIMITS.unpacked_bytes), content_type, _FILE_LIMITS):
+        for group in cut(unpack_file(chunks, _FILE_LIMITS.unpacked_bytes), "", _FILE_LIMITS):
             last = group.first + len(group.raw) - 1
             for raw in _lines(group):
                 part.add(raw)
@@ -59,11 +63,11 @@ def parts_of(chunks: Iterable[bytes], encoding: str, content_type: str = "") -> 
         yield part
 
 
-def native_lines(chunks: Iterable[bytes], encoding: str, too_long: list[bytes]) -> Iterator[bytes]:
+def native_lines(chunks: Iterable[bytes], too_long: list[bytes]) -> Iterator[bytes]:
     """The lines of a file in a native format, for its adapter; what is too long for any goes to `too_long`, as lines
-    of its batch. Raises `Broken` where the file cannot be unpacked."""
+    of its batch. Raises `Broken` where the file cannot be unpacked, and `NotText` before the first line."""
     limits = replace(_FILE_LIMITS, event_bytes=LONGEST_NATIVE_LINE)
-    for group in cut(unpack(chunks, encoding, limits.unpacked_bytes), NDJSON, limits):
+    for group in cut(unpack_file(chunks, limits.unpacked_bytes), NDJSON, limits):
         if group.oversize_bytes:
             detail = f"the line has {group.oversize_bytes} bytes, more than {LONGEST_NATIVE_LINE}"
             too_long.append(refused_line(Rejected(group.first, "too_large", detail, group.raw[0])))

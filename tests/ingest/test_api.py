@@ -118,6 +118,24 @@ def test_the_same_body_or_the_same_key_gives_the_first_batch(asked_for: list[int
 
 
 @pytest.mark.parametrize(
+    ("content", "encoding", "status", "code"),
+    [
+        (gzip.compress(lines(an_event())), "", 415, "undeclared_encoding"),
+        (zstd.compress(lines(an_event())), "identity", 415, "undeclared_encoding"),
+        (gzip.compress(gzip.compress(lines(an_event()))), "gzip", 400, "not_text"),
+        (bytes(range(256)) * 20, "", 400, "not_text"),
+    ],
+)
+@pytest.mark.parametrize("content_type", [NDJSON, "application/json"])
+def test_a_body_that_is_no_text_is_one_problem(
+    content: bytes, encoding: str, status: int, code: str, content_type: str
+) -> None:
+    answer = post(client(), content, content_type, **{"Content-Encoding": encoding})
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert not Batch.objects.exists()
+
+
+@pytest.mark.parametrize(
     ("limit", "value", "content", "content_type", "status", "code"),
     [
         ("body_bytes", 100, lines(an_event()), NDJSON, 413, "body_too_large"),

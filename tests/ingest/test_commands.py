@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
+import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from ingest.management.commands import import_events
 from ingest.models import Batch, QuarantinedEvent
 from ingest.services import importing
 from ledger.core import zstd
-from ledger.management.base import InputBrokeOff
+from ledger.management.base import BadInput, InputBrokeOff
 from ledger.models import AuditEntry, Event, Level, Source
 from tests.ingest.feeding import all_facts, deliver, event, lines, occupancy, small_world
 
@@ -53,6 +56,53 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     stdin = io.TextIOWrapper(io.BytesIO(lines(*some(3))))
     monkeypatch.setattr("sys.stdin", stdin)
     assert said("import_events", "-").startswith("received 3, booked 3")
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
+def test_compression_is_told_by_the_bytes_and_not_by_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
+) -> None:
+    packed = pack(lines(*some(3)))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(packed)))
+    assert said("import_events", "-").startswith("received 3, booked 3")
+    (tmp_path / "a.ndjson").write_bytes(packed)
+    (tmp_path / "b.gz").write_bytes(lines(*some(4)))
+    Source.objects.create(uri="/x", name="x", adapter="cloudevents", config={})
+    for name, options in (("a.ndjson", {}), ("a.ndjson", {"source": "x"})):
+        told = said("import_events", str(tmp_path / name), **options)
+        assert told.startswith("received 3, booked 0, duplicate 3, conflict 0, quarantined 0")
+    assert said("import_events", str(tmp_path / "b.gz")).startswith("received 4, booked 1, duplicate 3")
+
+
+RUBBISH = {
+    "bzip2": bz2.compress(lines(*some(200))),
+    "random": random.Random(1).randbytes(100_000),
+    "utf-16": "\n".join(json.dumps(one) for one in some(9)).encode("utf-16"),
+    "tape": gzip.compress(b"events.ndjson" + b"\0" * 4_000 + lines(*some(9))),
+    "twice": gzip.compress(gzip.compress(lines(*some(9)))),
+}
+
+
+@pytest.mark.parametrize("name", RUBBISH)
+@pytest.mark.parametrize("options", [{}, {"source": "x"}])
+def test_what_is_no_text_is_refused_whole(tmp_path: Path, name: str, options: dict[str, str]) -> None:
+    Source.objects.create(uri="/x", name="x", adapter="cloudevents", config={})
+    file = tmp_path / name
+    file.write_bytes(RUBBISH[name])
+    with pytest.raises(
+        BadInput, match=f"^{file}: neither text nor gzip or zstd of text; nothing was stored$"
+    ):
+        said("import_events", str(file), **options)
+    assert not Batch.objects.exists() and not QuarantinedEvent.objects.exists()
+
+
+def test_lines_that_are_no_text_among_others_keep_to_themselves(tmp_path: Path) -> None:
+    """Those of events do so also where they are all there is: their sender is known, and a person can look."""
+    file = tmp_path / "a.ndjson"
+    file.write_bytes(lines(b"\xff\0", *some(3), b'{"id":"\xff"}'))
+    assert said("import_events", str(file)).startswith("received 5, booked 3")
+    file.write_bytes(lines(b'{"id":"\xff"}'))
+    assert said("import_events", str(file)).startswith("received 1, booked 0")
 
 
 def test_a_large_file_becomes_batches_that_know_their_place(

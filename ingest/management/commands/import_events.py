@@ -14,6 +14,7 @@ from django.db.models import Q
 
 from ingest.collectors.native import UnknownSource, canonical_lines, keep_memory_of
 from ingest.core.reasons import OF_THE_REST
+from ingest.core.unpack import NotText
 from ingest.models import QuarantinedEvent
 from ingest.services.booking import Receipt
 from ingest.services.importing import Part, import_parts, native_lines, parts_of, parts_of_lines
@@ -21,13 +22,12 @@ from ledger.management.base import BadInput, InputBrokeOff, LedgerCommand
 from ledger.management.progress import Progress
 
 CHUNK_BYTES = 256 * 1024
-ENCODINGS = {".gz": "gzip", ".zst": "zstd"}
 COUNTS = ("received", "booked", "duplicate", "conflict", "quarantined")
 
 
 class Command(LedgerCommand):
     help = (
-        "Import events: CloudEvents as one object, an array, or one per line; .gz and .zst are unpacked. "
+        "Import events: CloudEvents as one object, an array, or one per line; gzip and zstd are unpacked. "
         "Safe to interrupt and to run again. With --source the files are in that source's native format. "
         "Exit status: 0 all was read (single lines may be in quarantine, see the counts), 2 bad input, "
         "3 a file breaks off or is damaged: what could be read of it is booked."
@@ -48,13 +48,17 @@ class Command(LedgerCommand):
         try:
             for name in options["files"]:
                 end = _End()
-                for receipt in self.receipts(name, options, end):
-                    totals.update({count: getattr(receipt, count) for count in COUNTS})
-                    if receipt.quarantined or receipt.conflict:
-                        reasons.update(_reasons(receipt))
-                    end.look(receipt)
+                told = name if name != "-" else "standard input"
+                try:
+                    for receipt in self.receipts(name, options, end):
+                        totals.update({count: getattr(receipt, count) for count in COUNTS})
+                        if receipt.quarantined or receipt.conflict:
+                            reasons.update(_reasons(receipt))
+                        end.look(receipt)
+                except NotText as error:
+                    raise BadInput(f"{told}: {error}; nothing was stored") from None
                 if end.is_broken:
-                    broken.append(name if name != "-" else "standard input")
+                    broken.append(told)
         except UnknownSource as error:
             raise BadInput(str(error)) from None
         if options["verbosity"]:
@@ -74,15 +78,14 @@ class Command(LedgerCommand):
                 else Progress(self.stderr, label, size, "bytes") as shown
             ):
                 chunks = _chunks(stream, shown)
-                encoding = ENCODINGS.get(Path(name).suffix.lower(), "")
                 if options["source"]:
                     too_long: list[bytes] = []
-                    native = native_lines(chunks, encoding, too_long)
+                    native = native_lines(chunks, too_long)
                     memory: dict[str, Any] = {}
                     lines = canonical_lines(options["source"], native, options["dry_run"], memory)
                     parts = parts_of_lines(chain(lines, too_long))
                 else:
-                    parts = parts_of(chunks, encoding)
+                    parts = parts_of(chunks)
                 tally = _Tally(shown)
                 parts = end.watched(parts)
                 refused: list[int] = []
