@@ -106,7 +106,7 @@ FILTER_PARAMETERS = [
         name,
         str,
         pattern=forms.some_of(_CLASS_NAMES.values()) if name == "service_class" else None,
-        description=f"only these {name}s, comma-separated",
+        description=f"only these values of `{name}`, comma-separated",
     )
     for name in FILTERS
 ]

@@ -130,7 +130,7 @@ def _move(
     _need_text(text)
     locked = Dispute.objects.select_for_update().get(pk=dispute.pk)
     if locked.state not in _UNSETTLED:
-        raise DisputeError("settled", f"the dispute is {locked.get_state_display()} already")
+        raise DisputeError("settled", f"the dispute is {locked.state} already")
     _set(locked, to, text, by, amount_micro)
     return locked
 

@@ -48,16 +48,29 @@ class _IdsField(serializers.ListField):
     child = serializers.IntegerField(min_value=1, max_value=MAX_ID)
 
 
-class RetryBody(serializers.Serializer[Any]):
+class LinesBody(serializers.Serializer[Any]):
+    """Which lines: each field narrows."""
+
     reasons = serializers.ListField(child=serializers.CharField(), required=False)
     batch = serializers.IntegerField(required=False, min_value=1, max_value=MAX_ID)
     source = serializers.CharField(required=False, help_text="address of the source")  # type: ignore[assignment]
     ids = _IdsField(required=False, allow_empty=False, max_length=MOST_IDS)
 
 
-class DismissBody(serializers.Serializer[Any]):
-    ids = _IdsField(allow_empty=False, max_length=MOST_IDS)
-    reason = serializers.CharField(allow_blank=True)
+class RetryBody(LinesBody): ...
+
+
+class DismissBody(LinesBody):
+    reason = serializers.CharField(allow_blank=True, help_text="why they shall never be booked")
+
+
+def _chosen(body: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "reasons": body.get("reasons", ()),
+        "batch_id": body.get("batch"),
+        "source_uri": body.get("source"),
+        "ids": body.get("ids"),
+    }
 
 
 class SentRow(serializers.Serializer[Any]):
@@ -120,13 +133,7 @@ class RetryView(LedgerView):
         refuse_readers(self.access)
         body = body_of(request, RetryBody)
         try:
-            sent = send_again(
-                actor_of(request),
-                reasons=body.get("reasons", ()),
-                batch_id=body.get("batch"),
-                source_uri=body.get("source"),
-                ids=body.get("ids"),
-            )
+            sent = send_again(actor_of(request), **_chosen(body))
         except QuarantineProblem as error:
             raise Problem(409, error.code, str(error)) from None
         rows = []
@@ -138,7 +145,10 @@ class RetryView(LedgerView):
 
 
 class DismissView(LedgerView):
-    """Settle lines that shall never be booked, such as conflicts, with a reason. Their bytes stay."""
+    """Settle lines that shall never be booked, such as conflicts, with a reason. Their bytes stay.
+
+    At least one filter is needed: nothing dismisses all that waits.
+    """
 
     examples = {"post": {"ids": [17, 18], "reason": "test events of the vendor"}}
 
@@ -149,9 +159,11 @@ class DismissView(LedgerView):
         refuse_readers(self.access)
         body = body_of(request, DismissBody)
         try:
-            lines = dismiss_quarantine(actor_of(request), body["reason"], body["ids"])
+            lines = dismiss_quarantine(actor_of(request), body["reason"], **_chosen(body))
         except QuarantineProblem as error:
-            raise Problem(422 if error.code == "no_reason" else 409, error.code, str(error)) from None
+            raise Problem(
+                409 if error.code == "nothing_to_dismiss" else 422, error.code, str(error)
+            ) from None
         return Response({"lines": lines})
 
 

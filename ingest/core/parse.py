@@ -162,6 +162,8 @@ def _decode(decoder: msgspec.json.Decoder[Any], raw: bytes | msgspec.Raw) -> Any
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
+        if decoder is _envelope_parts:
+            raise Refusal("not_object", str(error)) from None
         raise _shape_refusal(str(error)) from None
     except msgspec.DecodeError as error:
         text = str(error)

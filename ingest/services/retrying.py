@@ -145,24 +145,42 @@ def _tell(by: Actor, asked: dict[str, Any], lines: int, batches: list[int]) -> N
 
 
 @transaction.atomic
-def dismiss_quarantine(by: Actor, reason: str, ids: Sequence[int]) -> int:
+def dismiss_quarantine(
+    by: Actor,
+    reason: str,
+    ids: Sequence[int] | None = None,
+    *,
+    reasons: Sequence[str] = (),
+    batch_id: int | None = None,
+    source_uri: str | None = None,
+) -> int:
     """Settle lines that shall never be booked, such as conflicts; their bytes stay. Returns how many.
 
     Raises:
-        QuarantineProblem: `no_reason`; `nothing_to_dismiss`.
+        QuarantineProblem: `no_reason`; `nothing_chosen`, as nobody means all of them; `nothing_to_dismiss`.
     """
     said = reason.strip()
     if not said:
         raise QuarantineProblem("no_reason", "give a reason")
-    rows = list(narrowed(ids=ids).select_for_update(of=("self",)).order_by("pk").defer("raw"))
+    asked = {"reasons": list(reasons), "batch": batch_id, "source": source_uri}
+    if ids is None and not reasons and batch_id is None and source_uri is None:
+        raise QuarantineProblem("nothing_chosen", "say which lines: by reasons, batch, source or ids")
+    waiting = narrowed(reasons=reasons, batch_id=batch_id, source_uri=source_uri, ids=ids)
+    rows = list(waiting.select_for_update().order_by("pk").values_list("pk", "batch_id", "line", "reason"))
     if not rows:
         raise QuarantineProblem("nothing_to_dismiss", "none of these lines waits in quarantine")
-    QuarantinedEvent.objects.filter(pk__in=[row.pk for row in rows]).update(
-        resolved_at=timezone.now(), resolution="dismissed", resolved_by=by.name[:150]
-    )
-    lines = [f"batch {row.batch_id} line {row.line}: {row.reason}" for row in rows]
+    for start in range(0, len(rows), BATCH_EVENTS):
+        QuarantinedEvent.objects.filter(pk__in=[row[0] for row in rows[start : start + BATCH_EVENTS]]).update(
+            resolved_at=timezone.now(), resolution="dismissed", resolved_by=by.name[:150]
+        )
+    lines = [f"batch {batch} line {line}: {why}" for _, batch, line, why in rows]
     record(
-        by, "dismiss_quarantine", "quarantine", lines[0][:200], before={"lines": lines[:1000]}, reason=said
+        by,
+        "dismiss_quarantine",
+        "quarantine",
+        lines[0][:200],
+        before={name: value for name, value in asked.items() if value} | {"lines": lines[:1000]},
+        reason=said,
     )
     return len(rows)
 

@@ -80,6 +80,13 @@ def test_every_operation_says_what_refusals_there_are_and_when_to_come_again(sch
     assert wrong == []
 
 
+def test_no_plural_is_made_by_an_s_alone(schema: dict[str, Any]) -> None:
+    texts = re.findall(r'"(?:description|summary)": "((?:[^"\\]|\\.)*)"', json.dumps(schema))
+    assert len(texts) > 300
+    naive = re.compile(r"\w*(?:[^aeiou\W]ys|sss|chs|shs|xs|zs)\b")
+    assert sorted({found for text in texts for found in naive.findall(text)}) == []
+
+
 def untyped(schema: Any, place: str) -> list[str]:
     """Places of lists of objects of which nothing is said, not even what their values are."""
     found = []

@@ -364,7 +364,7 @@ def test_a_dispute_is_answered_and_rejected_with_its_history(pool: Pool) -> None
         ("rejected", "it is wl-2", "anna"),
     ]
     for step in (answer_dispute, reject_dispute):
-        with pytest.raises(DisputeError, match="already"):
+        with pytest.raises(DisputeError, match=r"^the dispute is rejected already$"):
             step(dispute, "again", ANNA)
     assert disputed(pool).pk != dispute.pk
 

@@ -118,6 +118,7 @@ MEANT = {
     "POST /api/v1/budgets/": "either an amount or GPU-hours, above 0",
     "POST /api/v1/policies/compare/": "either another policy or a change",
     "POST /api/v1/pools/": "a pool that is new needs a cluster, one that changes does not",
+    "POST /api/v1/quarantine/dismiss/": "at least one of what lines are chosen by",
     "GET /api/v1/quota/remaining/": "whoever sees several tenants has to name one",
 }
 # Fields of queries and bodies that name what there is: drawn names lead nowhere, and only prove that they do.

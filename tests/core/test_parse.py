@@ -100,6 +100,15 @@ def test_every_type_of_the_contract_is_read(kind: str) -> None:
     assert (verdict.source, verdict.id, verdict.time_ms) == ("/s", "e-1", 1_790_812_800_000)
 
 
+@pytest.mark.parametrize(
+    ("raw", "kind"), [(b"1", "int"), (b'"a"', "str"), (b"null", "null"), (b"[]", "array")]
+)
+def test_what_is_no_object_is_told_of_the_event_itself(raw: bytes, kind: str) -> None:
+    verdict = parse_line(1, raw, NOW_MS, Limits())
+    assert isinstance(verdict, Rejected)
+    assert (verdict.reason, verdict.detail) == ("not_object", f"Expected `object`, got `{kind}`")
+
+
 def test_every_type_has_a_sound_example() -> None:
     assert {f"ledger.{kind}.v1" for kind in SOUND} == set(TYPES)
 
@@ -170,7 +179,7 @@ def test_every_type_has_a_sound_example() -> None:
         (data("correction", event=event(id="e-0")), "bad_value"),
         (data("correction", supersedes={"source": "/s", "id": "None"}), "missing_id"),
         (b"", "not_json"),
-        (b"[]", "bad_value"),
+        (b"[]", "not_object"),
         (b"{", "not_json"),
         (b'{"id": NaN}', "not_json"),
         (b'{"id": "\xff"}', "bad_encoding"),

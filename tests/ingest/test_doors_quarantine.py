@@ -15,6 +15,7 @@ from ingest.services.native_records import refused_record
 from ingest.services.retrying import retry_quarantine
 from ingest.services.source_config import source_config
 from ledger.models import (
+    AuditEntry,
     Level,
     Source,
 )
@@ -64,6 +65,42 @@ def test_quarantine_is_filtered_tried_again_and_settled(asked_for: list[int]) ->
         ("retry_quarantine", "unknown_tenant", ""),
         ("dismiss_quarantine", f"batch {receipt.batch} line 6: conflict", "sent twice by a test"),
     ]
+
+
+def test_lines_are_dismissed_by_what_retries_are_chosen_by(asked_for: list[int]) -> None:
+    """Never all of them for want of a word."""
+    first, second = (
+        deliver(b"{" + mark, b"[1]", occupancy(f"l-{n}", NOON, 1, tenant="late"))
+        for n, mark in enumerate((b"a", b"b"))
+    )
+    api = client("platform")
+    why = {"reason": "half a disk"}
+
+    def dismissed(**chosen: Any) -> int:
+        answer = call(api, "quarantine/dismiss/", chosen | why)
+        assert answer.status_code == 200, answer.json()
+        return int(answer.json()["lines"])
+
+    for nothing in ({}, {"reasons": []}):
+        assert code(call(api, "quarantine/dismiss/", nothing | why)) == (422, "nothing_chosen")
+    assert dismissed(reasons=["not_object"], batch=first.batch) == 1
+    assert dismissed(reasons=["not_json"]) == 2
+    assert code(call(api, "quarantine/dismiss/", {"reasons": ["not_json"]} | why))[0] == 409
+    waiting = {(row["batch"], row["reason"]) for row in call(api, "quarantine/").json()["results"]}
+    assert waiting == {
+        (first.batch, "unknown_tenant"),
+        (second.batch, "unknown_tenant"),
+        (second.batch, "not_object"),
+    }
+    assert dismissed(source=SOURCE, batch=second.batch) == 1
+    assert dismissed(batch=first.batch) == 1
+    entry = AuditEntry.objects.filter(action="dismiss_quarantine").order_by("pk")[1]
+    assert entry.before == {
+        "reasons": ["not_json"],
+        "lines": [
+            f"batch {batch} line {line}: not_json" for batch, line in [(first.batch, 1), (second.batch, 1)]
+        ],
+    }
 
 
 @pytest.mark.parametrize("query", ["?state=never", "?batch=x", "?batch=99999999999999999999", "?reason=%00"])
