@@ -22,6 +22,7 @@ from billing.selectors.annexes import annex_hashes, annex_is_whole
 from billing.selectors.journal import entries
 from billing.selectors.terms import month_terms
 from billing.selectors.undated import undated_terms
+from billing.services.adjustments import computed_again, months_with_unposted_credits
 from billing.services.months import compute_month
 from billing.services.posting import posted_for
 from billing.services.rating import rate_month
@@ -30,6 +31,7 @@ from billing.sql.checks import (
     COUNTED_TOKENS_THAT_DIFFER,
     DAYS_THAT_DO_NOT_ADD_UP,
     FINGERPRINTS,
+    HOURS_THAT_DIFFER,
     PAIRS_THAT_DO_NOT_ADD_UP,
     ROWS_WITHOUT_SLOT,
     SLOTS_THAT_DO_NOT_ADD_UP,
@@ -42,6 +44,7 @@ from ledger.checks import Check, Finding
 from ledger.core.periods import Month, Span, to_ms
 from ledger.core.transfers import postings
 from ledger.models import DirtySpan, Holder, Period, PeriodState
+from ledger.selectors.corrections import void_facts
 
 
 def _periods(month: str | None) -> list[Period]:
@@ -115,6 +118,15 @@ def days_equal_slots(month: str | None) -> Iterator[Finding]:
             for pool, tenant in _rows(statement, values):
                 where = f"{period.month} {pool} {tenant}".rstrip()
                 yield Finding("days_equal_slots", where, sentence(problem))
+
+
+def hours_equal_requests(month: str | None) -> Iterator[Finding]:
+    """7: the hours that requests are billed by are the sum of the requests, wherever those are still there."""
+    void = void_facts().parameters()
+    for period in _periods(month):
+        for pool, hour in _rows(HOURS_THAT_DIFFER, {**_during(period), **void}):
+            where = f"{period.month} {pool}"
+            yield Finding("hours_equal_requests", where, sentence("hours_differ", first_at=hour))
 
 
 def tenant_days_equal_days(month: str | None) -> Iterator[Finding]:
@@ -263,29 +275,40 @@ def _row_of(line: StatementLine) -> tuple[Any, ...]:
 
 
 def books_follow_from_facts(month: str | None) -> Iterator[Finding]:
-    """Every open month computed again from all of its facts gives the books as they stand.
+    """Every month computed again from all of its facts gives the books as they stand; of a closed month those are what
+    it was issued with and what was posted for it later.
 
-    Works in a transaction that is taken back. A month with facts that are not computed yet is left out: its books
-    are behind, not wrong.
+    Works in a transaction that is taken back. A month with facts or credits that are not computed yet is left out: its
+    books are behind, not wrong.
     """
+    unposted = months_with_unposted_credits()
     for period in _periods(month):
-        if period.state == PeriodState.CLOSED or _is_behind(period):
+        if _is_behind(period) or period.month in unposted:
             continue
         with transaction.atomic():
             before = _fingerprints(period)
-            done = compute_month(Month.parse(period.month), horizon=period.horizon_at, everything=True)
+            transfers, statements = _computed_again(period)
             after = _fingerprints(period)
             transaction.set_rollback(True)
         for table in before:
             if before[table] != after[table]:
                 problem = sentence("table_differs", table=sentence(table))
                 yield Finding("books_follow_from_facts", period.month, problem)
-        if done.transfers:
-            problem = sentence("transfers_missing", count=done.transfers)
+        if transfers:
+            problem = sentence("transfers_missing", count=transfers)
             yield Finding("books_follow_from_facts", period.month, problem)
-        if done.statements:
-            problem = sentence("statements_differ", count=done.statements)
+        if statements:
+            problem = sentence("statements_differ", count=statements)
             yield Finding("books_follow_from_facts", period.month, problem)
+
+
+def _computed_again(period: Period) -> tuple[int, int]:
+    """How many transfers and drafts that would take; of a closed month the transfers in the next open one."""
+    if period.state == PeriodState.CLOSED:
+        lines, books = computed_again(period, everything=True)
+        return len(list(postings(targets_of(period.month, lines), posted_for(period.month, books)))), 0
+    done = compute_month(Month.parse(period.month), horizon=period.horizon_at, everything=True)
+    return done.transfers, done.statements
 
 
 def _is_behind(period: Period) -> bool:
@@ -302,6 +325,7 @@ CHECKS: tuple[Check, ...] = (
     slots_meet,
     pairs_equal_lending,
     days_equal_slots,
+    hours_equal_requests,
     tenant_days_equal_days,
     posted_is_target,
     statements_add_up,

@@ -21,6 +21,7 @@ INVARIANTS = RECORD_INVARIANTS | declare(
         "slots_meet": _("slots meet"),
         "pairs_equal_lending": _("pairs equal lending"),
         "days_equal_slots": _("days equal slots"),
+        "hours_equal_requests": _("hours equal requests"),
         "tenant_days_equal_days": _("tenants' days equal those of pools"),
         "posted_is_target": _("posted is target"),
         "both_sides_agree": _("both sides of a movement agree"),
@@ -48,6 +49,7 @@ PROBLEMS = RECORD_PROBLEMS | declare(
         "tenant_amounts_differ": _(
             "the amounts kept for forecasts are not those of the sums by day at the rate card"
         ),
+        "hours_differ": _("the hours of requests are not the sum of the requests, first at %(first_at)s"),
         "token_days_differ": _("the tokens by day are not those of the hours of requests"),
         "counted_tokens_differ": _("the tokens that sources counted are not those of the hours of requests"),
         "not_posted": _("not posted: %(quantity)s %(counted_in)s from %(debit)s to %(credit)s"),

@@ -6,7 +6,9 @@ from datetime import datetime
 
 from django.utils import timezone
 
+from billing.core.rating_lines import Line
 from billing.models import Credit
+from billing.selectors.accounts import Accounts
 from billing.selectors.adjustments import credit_line
 from billing.services.detail import keep_detail
 from billing.services.measuring import measure_month
@@ -68,9 +70,18 @@ def months_with_unposted_credits() -> set[str]:
 
 
 def _adjust(period: Period, posted_in: Period) -> int:
-    """Compute a closed month again, with what it was closed with, and post the difference elsewhere."""
+    """Compute a closed month again and post the difference elsewhere; what it was issued with in detail is kept."""
     keep_detail(period)
-    measured = measure_month(ensure_books(), period, period.ends_at, closed_too=True)
-    lines = rate_month(measured.undated, measured.terms, measured.span, measured.books)
+    lines, books = computed_again(period)
     note_missing_prices(period, lines)
-    return post_month(period, lines, measured.books, posted_in=posted_in)
+    return post_month(period, lines, books, posted_in=posted_in)
+
+
+def computed_again(period: Period, *, everything: bool = False) -> tuple[list[Line], Accounts]:
+    """A closed month's preemptions and slots brought up to date, and its lines by what it was closed with.
+
+    everything: from all of its facts, whether anything is known to have changed or not.
+    """
+    asked = period.horizon_at or period.ends_at
+    measured = measure_month(ensure_books(), period, asked, everything=everything, closed_too=True)
+    return rate_month(measured.undated, measured.terms, measured.span, measured.books), measured.books

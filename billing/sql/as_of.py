@@ -6,6 +6,8 @@ of that instant and writes nothing that stays. Statements are built from fixed n
 
 from __future__ import annotations
 
+from billing.sql.usage_hours import HOURS_OF_REQUESTS
+
 # Facts that came with an event; those of late events are left out.
 _BY_EVENT = ("level", "preemptionreport", "resumereport", "correction", "quotalevel", "rejection")
 # Versions of terms and grants count from the instant they were recorded on.
@@ -110,7 +112,8 @@ WHERE pruned.day BETWEEN (%(from)s::timestamptz - interval '1 day')::date
 USAGE_KEPT = """
 CREATE TEMP VIEW ledger_usagehour AS SELECT * FROM public.ledger_usagehour
 """
-USAGE_SUMMED = """
+USAGE_SUMMED = (
+    """
 CREATE TEMP TABLE ledger_usagehour (LIKE public.ledger_usagehour INCLUDING ALL) ON COMMIT DROP;
 INSERT INTO pg_temp.ledger_usagehour
     SELECT * FROM public.ledger_usagehour WHERE hour < %(from)s::timestamptz - interval '1 day' OR hour > %(to)s;
@@ -122,26 +125,9 @@ WITH counted AS (
         SELECT 1 FROM unnest(%(void_sources)s::bigint[], %(void_ids)s::text[]) AS void(source_id, event_id)
         WHERE void.source_id = request.source_id AND void.event_id = request.event_id)
 ), part AS (
-    SELECT pool_id, date_trunc('hour', CASE WHEN type = 8 THEN starts_at ELSE ends_at END, 'UTC') AS hour,
-           identity_id, service_id, model_id, service_class, outcome, requests,
-           coalesce(input_tokens, 0) AS input_tokens,
-           CASE WHEN input_tokens IS NULL THEN greatest(requests, 1) ELSE 0 END AS input_missing,
-           coalesce(cached_input_tokens, 0) AS cached_input_tokens,
-           CASE WHEN cached_input_tokens IS NULL THEN greatest(requests, 1) ELSE 0 END AS cached_missing,
-           coalesce(cache_write_tokens, 0) AS cache_write_tokens, coalesce(output_tokens, 0) AS output_tokens,
-           CASE WHEN output_tokens IS NULL THEN greatest(requests, 1) ELSE 0 END AS output_missing,
-           coalesce(reasoning_tokens, 0) AS reasoning_tokens, coalesce(gpu_us, 0) AS gpu_us,
-           CASE WHEN gpu_us IS NULL THEN greatest(requests, 1) ELSE 0 END AS gpu_missing,
-           CASE WHEN type = 8 THEN coalesce(concurrency_us, 0) ELSE 0 END AS concurrency_us,
-           coalesce(preemptions, 0) AS preemptions, coalesce(recomputed_tokens, 0) AS recomputed_tokens,
-           coalesce(recompute_gpu_us, 0) AS recompute_gpu_us
-    FROM counted
-    UNION ALL
-    SELECT pool_id, hour, identity_id, service_id, model_id, service_class, outcome, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-           (1000000 * extract(epoch FROM
-               least(ends_at, hour + interval '1 hour') - greatest(starts_at, hour)))::bigint, 0, 0, 0
-    FROM counted, generate_series(date_trunc('hour', starts_at, 'UTC'), ends_at, interval '1 hour') AS hour
-    WHERE type = 7
+    """
+    + HOURS_OF_REQUESTS
+    + """
 )
 INSERT INTO pg_temp.ledger_usagehour (
     pool_id, hour, identity_id, service_id, model_id, service_class, outcome, requests, input_tokens, input_missing,
@@ -154,6 +140,7 @@ SELECT pool_id, hour, identity_id, service_id, model_id, service_class, outcome,
 FROM part WHERE hour >= %(from)s::timestamptz - interval '1 day' AND hour <= %(to)s
 GROUP BY 1, 2, 3, 4, 5, 6, 7;
 """
+)
 
 TERMS = [
     f"CREATE TEMP TABLE {name} ON COMMIT DROP AS SELECT * FROM public.{name} WHERE {column} <= %(at)s"

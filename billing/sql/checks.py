@@ -1,5 +1,7 @@
 """Reads behind the invariants (domain.md section 11). Static statements; each returns only what is wrong."""
 
+from billing.sql.usage_hours import HOURS_OF_REQUESTS, USAGE_SUMS
+
 # 11.1: a pool's slot conserves its capacity, and the holders' rows add up to it. Reads every slot of the months asked
 # for; leans on the primary keys of both tables.
 SLOTS_THAT_DO_NOT_ADD_UP = """
@@ -158,6 +160,36 @@ WHERE (coalesce(counted.input, 0), coalesce(counted.output, 0))
    <> (coalesce(hour.input, 0), coalesce(hour.output, 0))
 GROUP BY 1, 2 ORDER BY 1, 2 LIMIT 100
 """
+
+# 7: the hours of requests are the sum of the requests, per pool. Reads a month of requests; of days whose requests were
+# pruned, and of their neighbours, nothing can be said (partitions by day; usage_hour_key).
+HOURS_THAT_DIFFER = (
+    """
+WITH counted AS (
+    SELECT * FROM ledger_request request
+    WHERE day BETWEEN (%(from)s - interval '2 days')::date AND (%(to)s + interval '2 days')::date
+      AND NOT EXISTS (
+        SELECT 1 FROM unnest(%(void_sources)s::bigint[], %(void_ids)s::text[]) AS void(source_id, event_id)
+        WHERE void.source_id = request.source_id AND void.event_id = request.event_id)
+), part AS (
+    """
+    + HOURS_OF_REQUESTS
+    + f"""
+    UNION ALL
+    SELECT pool_id, hour, identity_id, service_id, model_id, service_class, outcome,
+           {", ".join(f"-{name}" for name in USAGE_SUMS)}
+    FROM ledger_usagehour
+), differing AS (
+    SELECT pool_id, hour FROM part
+    WHERE hour >= %(from)s AND hour < %(to)s AND NOT EXISTS (
+        SELECT 1 FROM ledger_prunedday pruned
+        WHERE (part.hour AT TIME ZONE 'UTC')::date BETWEEN pruned.day - 2 AND pruned.day + 2)
+    GROUP BY pool_id, hour, identity_id, service_id, model_id, service_class, outcome
+    HAVING {" OR ".join(f"sum({name}) <> 0" for name in USAGE_SUMS)}
+)
+SELECT pool.slug, min(hour) FROM differing JOIN ledger_pool pool ON pool.id = pool_id GROUP BY 1 ORDER BY 1
+"""
+)
 
 # 11.4: a statement's total, the sum of its lines, and what the tenant's account was charged in the month.
 STATEMENTS_THAT_DO_NOT_ADD_UP = """

@@ -69,6 +69,12 @@ CHECK_WORDS: dict[str, tuple[Text, Text]] = {
             "of requests."
         ),
     ),
+    "hours_equal_requests": (
+        gettext_lazy("Hours equal requests"),
+        gettext_lazy(
+            "The hours that requests are billed by are the sum of the requests, as long as those are kept."
+        ),
+    ),
     "tenant_days_equal_days": (
         gettext_lazy("Tenants' days equal those of pools"),
         gettext_lazy(
@@ -99,7 +105,8 @@ CHECK_WORDS: dict[str, tuple[Text, Text]] = {
     "books_follow_from_facts": (
         gettext_lazy("Books follow from facts"),
         gettext_lazy(
-            "Every open month, computed again from all of its facts, gives the books as they stand."
+            "Every month, computed again from all of its facts, gives the books as they stand; a closed one with what "
+            "was posted for it later."
         ),
     ),
 }

@@ -91,6 +91,30 @@ def test_a_figure_that_is_changed_in_the_database_is_found(issued: None) -> None
             transaction.set_rollback(True)
 
 
+@pytest.mark.parametrize("is_adjusted", [False, True], ids=["as issued", "adjusted"])
+@pytest.mark.parametrize(
+    ("table", "statement", "invariant"),
+    [
+        ("ledger_level", "SET milli_gpus = milli_gpus + 1000 WHERE kind = 3", "books follow from facts"),
+        ("ledger_request", "SET input_tokens = coalesce(input_tokens, 0) + 1", "hours equal requests"),
+        ("ledger_request", "SET gpu_us = gpu_us + 1", "hours equal requests"),
+        ("ledger_usagehour", "SET gpu_us = gpu_us + 1", "hours equal requests"),
+    ],
+)
+def test_a_fact_of_a_closed_month_that_is_changed_in_the_database_is_found(
+    issued: None, is_adjusted: bool, table: str, statement: str, invariant: str
+) -> None:
+    """Else the next late event would have somebody pay for it."""
+    if is_adjusted:
+        later()
+    assert run_checks(CHECKS) == []
+    with unguarded(table), connection.cursor() as cursor:
+        cursor.execute(f"UPDATE {table} {statement}")
+        assert cursor.rowcount
+    found = [str(finding) for finding in run_checks(CHECKS)]
+    assert any(text.startswith(invariant) and "2026-10" in text for text in found), found
+
+
 def page(client: Client) -> str:
     reader = User.objects.filter(username="fin").first() or make_user("fin")
     Membership.objects.get_or_create(user=reader, role=Role.FINANCE, tenant=None)
