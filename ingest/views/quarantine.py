@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.http import QueryDict
+from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -23,27 +25,43 @@ MOST_IDS = 10_000
 
 
 class QuarantinePage(TendingPage):
-    """Lines that wait, by reason and one by one. `reason`: all of that reason; `all`: every line; `id`: those."""
+    """Lines that wait, by reason and one by one. To try again: `reason`: all of that reason; `all`: every line; `id`:
+    those. To dismiss: `all_of` that reason, or `id`."""
 
     template = "ingest/quarantine.html"
 
     def tables(self) -> list[Table]:
         can_act = self.access.may_tend_sources
         return [
-            quarantine_table(open_quarantine, can_act=can_act),
+            quarantine_table(lambda: self.waiting, can_act=can_act),
             quarantine_lines_table(lambda: quarantine(state="all"), can_act=can_act),
         ]
 
+    @cached_property
+    def waiting(self) -> Sequence[Mapping[str, Any]]:
+        return open_quarantine()
+
     def context(self) -> dict[str, Any]:
-        return {"can_act": self.access.may_tend_sources}
+        reasons = sorted({row["reason"] for row in self.waiting})
+        return {"can_act": self.access.may_tend_sources, "reasons": reasons}
 
     def do(self, form: QueryDict, by: Actor, **kwargs: Any) -> str:
         try:
             if form.get("deed") == "dismiss":
-                return _dismissed(dismiss_quarantine(by, text_of(form, "why"), _ids(form)))
+                return self._dismiss(form, by)
             return self._retry(form, by)
         except QuarantineProblem as problem:
             raise Refused(str(QUARANTINE_PROBLEMS.get(problem.code, problem))) from None
+
+    def _dismiss(self, form: QueryDict, by: Actor) -> str:
+        why, reason = text_of(form, "why"), text_of(form, "all_of")
+        lines = (
+            dismiss_quarantine(by, why, reasons=[reason])
+            if reason
+            else dismiss_quarantine(by, why, _ids(form))
+        )
+        told = ngettext("%(lines)s line is dismissed.", "%(lines)s lines are dismissed.", lines)
+        return told % {"lines": lines}
 
     def _retry(self, form: QueryDict, by: Actor) -> str:
         reason = text_of(form, "reason")
@@ -70,8 +88,3 @@ def _ids(form: QueryDict) -> list[int]:
     if not texts or not all(text.isascii() and text.isdigit() and len(text) < 19 for text in texts):
         raise Refused(_("Choose the lines first."))
     return [int(text) for text in texts]
-
-
-def _dismissed(lines: int) -> str:
-    told = ngettext("%(lines)s line is dismissed.", "%(lines)s lines are dismissed.", lines)
-    return told % {"lines": lines}

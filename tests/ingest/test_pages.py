@@ -158,6 +158,21 @@ def test_lines_of_quarantine_are_chosen_tried_and_dismissed(asked_for: list[int]
     assert [line.cells[3].shown for line in found.lines] == ["c-1"]
 
 
+def test_all_lines_of_a_reason_are_dismissed_at_once(asked_for: list[int]) -> None:
+    silent_source()
+    deliver(b"{a", b"{b", occupancy("c-1", NOON, 1, workload="w", tenant="late"))
+    client = signed_in(Role.PLATFORM)
+    page = client.get("/ingest/quarantine/").content.decode()
+    assert '<option value="not_json">' in page and '<option value="unknown_tenant">' in page
+    done = client.post(
+        "/ingest/quarantine/", {"deed": "dismiss", "all_of": "not_json", "why": "a test"}, follow=True
+    )
+    assert "2 lines are dismissed" in done.content.decode()
+    assert set(QuarantinedEvent.objects.filter(resolved_at=None).values_list("reason", flat=True)) == {
+        "unknown_tenant"
+    }
+
+
 def test_an_identity_is_mapped_and_the_page_says_what_moved() -> None:
     silent_source()
     client = signed_in(Role.PLATFORM)
