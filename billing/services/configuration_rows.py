@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -10,6 +11,7 @@ from django.db import models
 
 from billing.core.configuration import ConfigurationError
 from billing.core.sentences import Sentence, sentence
+from ledger.core.units import micro_text
 from ledger.models import (
     Holder,
     HolderKind,
@@ -54,11 +56,40 @@ def add_version(
     refuse_the_past(application, versions, valid_from, existing is not None, path)
     if existing is None:
         told = {"recorded_by": application.by, "reason": reason or application.reason}
+        before = versions.filter(valid_from__lt=valid_from).order_by("valid_from").last()
         model.objects.create(**of, valid_from=valid_from, **told, **values)
         application.say("version_added", what, at=valid_from)
+        if before is not None:
+            say_differences(
+                application, what, valid_from, {name: getattr(before, name) for name in values}, values
+            )
     else:
         _update(application, existing, values, "version_changed", what, at=valid_from)
     masters.mark_pools_dirty(None, valid_from)
+
+
+def say_differences(
+    application: Application,
+    what: Sentence,
+    valid_from: datetime,
+    before: Mapping[str, Any],
+    values: Mapping[str, Any],
+) -> None:
+    """Say each value of a version that is another one than that of the version before it: whoever agrees to it has to
+    see what it changes."""
+    for name in sorted(before.keys() | values.keys()):
+        was, now = before.get(name), values.get(name)
+        if was != now:
+            label = name.replace("_micro", "").removesuffix("_ppm")
+            told = {"field": label, "was": _shown(name, was), "now": _shown(name, now)}
+            application.say("version_changed", what, at=valid_from, **told)
+
+
+def _shown(name: str, value: Any) -> str:
+    """As people write it: amounts and shares are kept in millionths."""
+    if value is None:
+        return "-"
+    return micro_text(value) if "_micro" in name or name.endswith("_ppm") else str(value)
 
 
 def refuse_the_past(

@@ -28,10 +28,11 @@ from billing.services.configuration_rows import (
     model_named,
     pool_named,
     refuse_the_past,
+    say_differences,
     tenant_named,
     update_row,
 )
-from ledger.core.units import GPU_US_PER_GPU_HOUR
+from ledger.core.units import GPU_US_PER_GPU_HOUR, micro_text
 from ledger.models import (
     ServiceClass,
 )
@@ -71,6 +72,9 @@ def apply_rate_cards(application: Application, wanted: Configuration) -> None:
                 recorded_by=application.by,
                 reason=table.reason or application.reason,
             )
+        what = sentence("rate_card_named", name=table.name)
+        application.say("version_added", what, at=table.valid_from)
+        before = RateCard.objects.filter(valid_from__lt=table.valid_from).order_by("valid_from").last()
         existing.gpu_prices.all().delete()
         existing.token_prices.all().delete()
         GpuPrice.objects.bulk_create(
@@ -88,8 +92,27 @@ def apply_rate_cards(application: Application, wanted: Configuration) -> None:
             TokenPrice(rate_card=existing, model_id=model, kind=kind, price_micro=price)
             for model, kind, price in token
         )
-        application.say("version_added", sentence("rate_card_named", name=table.name), at=table.valid_from)
+        if before is not None:
+            say_differences(application, what, table.valid_from, _prices_of(before), _prices_of(existing))
         masters.mark_pools_dirty(None, table.valid_from)
+
+
+def _prices_of(card: RateCard) -> dict[str, str]:
+    """By what each is of, per GPU-hour or per million tokens."""
+    gpu = card.gpu_prices.select_related("pool")
+    return {
+        **{
+            " ".join(filter(None, (
+                price.pool.slug if price.pool else price.gpu_model, price.category,
+                str(price.get_service_class_display()),
+            ))): micro_text(price.price_micro)
+            for price in gpu
+        },
+        **{
+            f"{price.model.name} {price.kind}": micro_text(price.price_micro)
+            for price in card.token_prices.select_related("model")
+        },
+    }  # fmt: skip
 
 
 def _gpu_prices(table: core.GpuHourTable, path: str) -> Iterable[tuple[int | None, str, str, int, int]]:

@@ -28,6 +28,7 @@ from billing.services.configuration_rows import Application
 from billing.services.contract_reservations import book_contract_reservations
 from ledger.core.periods import Month, to_ms
 from ledger.core.sentences import kept_of
+from ledger.core.units import micro_text
 from ledger.locks import Lock, acquire
 from ledger.models import Service
 from ledger.services.audit import Actor, record
@@ -40,7 +41,8 @@ TERMS = ("rate_card", "pool_cost", "policy", "service", "contract", "calibration
 def propose(
     table: str, row: dict[str, Any], reason: str, by: Actor
 ) -> tuple[Approval | None, list[Sentence]]:
-    """Propose one dated version, as a row of that table of the declarative file; returns what it would change.
+    """Propose one dated version, as a row of that table of the declarative file; returns what it would change. What a
+    row leaves out of a service or a policy stays as it is by then.
 
     The approval is None where the ledger needs no second person: then it is in force already. A version whose
     `valid_from` has passed counts backwards: open months are computed again, closed ones get adjustments.
@@ -51,6 +53,8 @@ def propose(
     """
     if table == "service":
         row = {**_service_as_it_stands(row["slug"]), **row}
+    if table == "policy":
+        row = {**_policy_as_it_stands(_valid_from(core.from_document({table: [row]}), table)), **row}
     document = {table: [row]}
     valid_from = _valid_from(core.from_document(document), table)
     _check_month_start(table, valid_from)
@@ -188,6 +192,24 @@ def _service_as_it_stands(slug: str) -> dict[str, Any]:
     if policy is not None:
         stands |= {"key": policy.key, "service_basis": policy.basis, "shares": policy.shares}
     return stands
+
+
+def _policy_as_it_stands(at: datetime) -> dict[str, Any]:
+    """What a new policy leaves as it is: what is in force at that instant; empty where none is."""
+    policy = Policy.objects.filter(valid_from__lte=at).order_by("valid_from").last()
+    if policy is None or (policy.ended_at is not None and policy.ended_at <= at):
+        return {}
+    kept = (
+        "preemption_charged_to",
+        "unreserved_idle",
+        "lend_credit",
+        "undelivered_counts_pending",
+        "names_visible",
+    )
+    return {
+        **{name: getattr(policy, name) for name in (*kept, "purpose_payers")},
+        "min_confidence": micro_text(policy.min_confidence_ppm),
+    }
 
 
 def _valid_from(wanted: Configuration, table: str) -> datetime:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import Any
 
+from django.db import connection
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
+from ingest.sql.requests import create_partition, partition_name
 from ledger.models import (
     Booking,
     DirtySpan,
@@ -18,10 +21,12 @@ from ledger.models import (
     Level,
     LevelKind,
     Pool,
+    Request,
     Service,
     Source,
     Subject,
     Tenant,
+    UsageHour,
 )
 from ledger.services.masters import ensure_books, ensure_pool_books, ensure_tenant_books
 
@@ -107,3 +112,22 @@ def reservation(pool: Pool, who: str, starts_at: datetime, milli: int, **fields)
 
 def occupancy(pool: Pool, workload: str, who: Identity, starts_at: datetime, milli: int, **fields) -> Level:
     return book(pool, LevelKind.OCCUPANCY, workload, starts_at, milli, identity=who, **fields)
+
+
+def served(number: int, **fields: Any) -> None:
+    """A request that ended in so manyth an hour, and the hour that booking adds it to."""
+    ended_at = hour(number + 0.5)
+    UsageHour.objects.create(hour=hour(number), **fields)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass(%s) IS NULL", [partition_name(ended_at.date())])
+        if cursor.fetchone()[0]:
+            for statement in create_partition(ended_at.date()):
+                cursor.execute(statement)
+    source, _ = Source.objects.get_or_create(uri="/tests")
+    booking, _ = Booking.objects.get_or_create(batch=0)
+    name = f"r-{next(_numbers)}"
+    counts = {"input_tokens": 0, "cached_input_tokens": 0, "output_tokens": 0, "gpu_us": 0}
+    Request.objects.create(
+        day=ended_at.date(), source=source, event_id=name, request=name, content_hash=b"r" * 16, booking=booking,
+        line=1, starts_at=ended_at, ends_at=ended_at, **{**counts, **fields},
+    )  # fmt: skip

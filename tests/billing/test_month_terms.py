@@ -39,9 +39,7 @@ from ledger.models import (
     Outcome,
     Pool,
     Purpose,
-    Service,
     Tenant,
-    UsageHour,
     WorkloadKind,
 )
 from tests.billing.level_facts import (
@@ -55,6 +53,7 @@ from tests.billing.level_facts import (
     make_tenants,
     occupancy,
     reservation,
+    served,
 )
 from tests.billing.preemption_facts import preemption
 from tests.billing.test_months import PRICES, rate_card
@@ -77,24 +76,14 @@ def cluster() -> Pool:
     ServicePolicy.objects.create(service=chat, valid_from=hour(-1000), key="gpu_seconds")
     rate_card(hour(-1000), PRICES, pool)
     Policy.objects.create(valid_from=hour(-1000))
+    model = ModelName.objects.get_or_create(name="qwen")[0]
+    by_chat = {"pool": pool, "service": chat, "model": model, "outcome": Outcome.OK, "requests": 1}
     for number in range(10):
-        served(pool, chat, "acme", number, gpu_us=3_000, input_tokens=200_000, output_tokens=100_000)
-        served(pool, chat, "beta", number, gpu_us=1_000, input_tokens=50_000, output_tokens=50_000)
+        acme, beta = ({**by_chat, "identity": identity(tenant)} for tenant in ("acme", "beta"))
+        served(number, **acme, gpu_us=3_000, input_tokens=200_000, output_tokens=100_000)
+        served(number, **beta, gpu_us=1_000, input_tokens=50_000, output_tokens=50_000)
     Booking.objects.update(received=Event.objects.count(), booked=Event.objects.count())
     return pool
-
-
-def served(pool: Pool, service: Service, tenant: str, number: int, **sums: int) -> None:
-    UsageHour.objects.create(
-        pool=pool,
-        hour=hour(number),
-        identity=identity(tenant),
-        service=service,
-        model=ModelName.objects.get_or_create(name="qwen")[0],
-        outcome=Outcome.OK,
-        requests=1,
-        **sums,
-    )
 
 
 def compute() -> None:

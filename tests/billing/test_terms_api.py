@@ -40,7 +40,10 @@ def test_a_proposed_policy_is_in_force_only_after_a_second_person(pool: Pool) ->
     proposal = post(anna, "policies/", 202, **POLICY)
     assert (proposal["state"], proposal["changes"]) == (
         "waiting",
-        ["+ policy from 2100-01-01T00:00:00+00:00"],
+        [
+            "+ policy from 2100-01-01T00:00:00+00:00",
+            "~ policy from 2100-01-01T00:00:00+00:00 unreserved_idle: platform -> even",
+        ],
     )
     assert post(anna, "policies/", 202, **POLICY)["approval"] == proposal["approval"]
     assert len(rating_policies()) == len(get(anna, "policies/")["results"]) == 1
@@ -56,6 +59,37 @@ def test_a_proposed_policy_is_in_force_only_after_a_second_person(pool: Pool) ->
         ("anna", "request_approval"),
         ("bo", "decide_approval"),
         ("anna", "change_policy"),
+    ]
+
+
+def test_what_a_policy_leaves_out_stays_as_it_is_by_then_and_whoever_agrees_sees_the_rest(pool: Pool) -> None:
+    """It had fallen back to what is usual, and the second person saw nothing of it."""
+    Policy.objects.update(lend_credit="0.5", min_confidence_ppm=800_000, purpose_payers={"drill": "platform"})
+    first = post(client("finance", by="anna"), "policies/", 202, **POLICY)
+    decide("bo", first["approval"], 200)
+    later = {"valid_from": "2100-02-01T00:00:00Z", "min_confidence": "0.9", "reason": "surer"}
+    second = post(client("finance", by="anna"), "policies/", 202, **later)
+    assert second["changes"] == [
+        "+ policy from 2100-02-01T00:00:00+00:00",
+        "~ policy from 2100-02-01T00:00:00+00:00 min_confidence: 0.8 -> 0.9",
+    ]
+    decide("bo", second["approval"], 200)
+    stands = Policy.objects.latest("valid_from")
+    assert (stands.unreserved_idle, stands.lend_credit, stands.min_confidence_ppm) == ("even", "0.5", 900_000)
+    assert stands.purpose_payers == {"drill": "platform"}
+
+
+def test_whoever_agrees_to_a_rate_card_sees_the_prices_that_it_changes(pool: Pool) -> None:
+    anna = client("finance", by="anna")
+    usual = {"pool": pool.slug, "reserved_used": "2", "on_demand": "3"}
+    for year, prices in (("2100", usual), ("2101", {**usual, "on_demand": "3.5", "borrowed": "1"})):
+        card = {"name": year, "valid_from": f"{year}-01-01T00:00:00Z", "gpu_hour": [prices], "reason": "new"}
+        made = post(anna, "rate-cards/", 202, **card)
+        decide("bo", made["approval"], 200)
+    assert made["changes"] == [
+        "+ rate card 2101 from 2101-01-01T00:00:00+00:00",
+        f"~ rate card 2101 from 2101-01-01T00:00:00+00:00 {pool.slug} borrowed: - -> 1",
+        f"~ rate card 2101 from 2101-01-01T00:00:00+00:00 {pool.slug} on_demand: 3 -> 3.5",
     ]
 
 
